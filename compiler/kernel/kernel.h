@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernel descriptions: what lowering asks for and codegen turns into source text.
+//
+// A description is family, named sizes and, for row programs, a body. Its text (kernel_describe) is its
+// identity: equal text, equal kernel. The parameter list of the generated entry is not written here: it
+// is read from the expanded source by libclang (compiler/codegen/reflect.c) and lowering binds buffers to
+// it by parameter name; an unknown or missing name, or another type, is an error.
+#ifndef MOEC_KERNEL_H
+#define MOEC_KERNEL_H
+
+#include "compiler/model/model.h"
+#include "runtime/plan/plan.h"
+
+// One row per template in templates/cpu/NAME.c, with the entry's parameters as lowering binds them.
+// (r = const input, w = output, a = added to.) Sizes are compile-time constants in the source.
+//
+//   family      parameters                                                        sizes
+//   row         l0.. (const), s0..: see body below                                rows sequence
+//   matmul      r x, r w, [r offsets,] w y                                        rows experts mid each k n
+//   matmul_t    r g, r w, [r offsets,] w x                                        rows experts mid each k n
+//   matmul_w    r x, r g, [r offsets,] w w | a w                                  rows experts mid each k n accumulate
+//   attend      r q, r k, r v, r segments, [r sinks,] w y, w lse                  rows heads kv_heads qk v causal window scale sequence sinks
+//   attend_grad r q, r k, r v, r segments, r y, r lse, r g, [r sinks,] w dq, w dk, w dv, [w dsinks]
+//   embed_w     r g, r ids, w w | a w                                             rows vocab n ids accumulate
+//   route       r ids, w row_of_slot, w slot_of_row, w offsets                    rows top_k experts
+//   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
+//   clear       w x                            (bytes as f32 numbers)             n
+//   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
+//   clip        r partials, a scalars          (2 of 2: norm, scale, skip)        n
+//   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
+//
+// Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and
+// `$body`-like lines for generated text. templates/cpu/prelude.h is the plan's source 0 and comes first in
+// every translation unit; templates include nothing.
+//
+// matmul: x is [rows * mid, each * k] row-major, w [experts,] [each, k, n]; experts 0: not grouped, else
+// rows is the capacity and `offsets` i32 [experts + 1] says which rows exist. `accumulate` 1: result is
+// added to what is there.
+typedef enum Family {
+    FAMILY_ROW, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
+    FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
+    N_FAMILIES
+} Family;
+extern const char *const family_name[N_FAMILIES];
+
+/* Row programs ---------------------------------------------------------------------------------- */
+
+// A group of nodes over one row axis, evaluated row by row. Values are numbered in topological order.
+// Entry parameters are l0, l1, ... (loads, const) and s0, s1, ... (stores), in the order of the arrays:
+// lowering binds load i to parameter "l<i>", store i to "s<i>". CONST nodes are literals, CONSTANT nodes
+// static arrays in the source: neither is a load. Everything else read from memory is a load:
+typedef enum RowWhat {
+    WHAT_VALUE,       // parameter, state, input (tokens, labels, positions, segments, n_valid: i32 or f32 as
+                      // in plan.h), total, or a value stored by an earlier kernel. A VALID node is a load of
+                      // labels(1): 1.0 where >= 0.
+    WHAT_PARTIALS,    // partial records [partials, features] of the row_sum / row_max `node`: summed (maxed)
+                      // in ascending order
+    WHAT_SCALARS,     // the scalars region, f32: inv_step; seed and step of `uniform`
+    WHAT_INDEX,       // i32 [T] global token numbers, for `uniform`
+    WHAT_OFFSETS,     // i32 [experts + 1] of the group's route; every R group has it: rows past
+                      // offsets[experts] do not exist, partial records of tiles without rows are zero
+    WHAT_SLOT_OF_ROW, // i32 [R]: token * top_k + choice; dispatch reads through it
+    WHAT_ROW_OF_SLOT, // i32 [T, top_k]: row or -1; collect reads through it
+} RowWhat;
+
+enum { ROW_TILE = 64 }; // rows per tile of a row program and per partial record: part of the bits
+
+// How a WHAT_VALUE is found for a row follows from the types: same row axis: the same row; rowless: no
+// row; E on R: the row's expert; S on T: row / sequence. The first operand of an INDEX node (embed's
+// table, dispatch's and collect's x, shift's x) is read at any row, so it is always a load, or a chain of
+// views over one load; the same load may not also be used as the same row.
+typedef struct RowLoad { uint32_t node; uint8_t what, dtype; int32_t partials; } RowLoad;
+typedef struct RowStore {
+    uint32_t node;
+    uint8_t dtype;
+    bool partial;            // node is row_sum / row_max: store the tile's record [tiles, features]
+    bool add;                // += : accumulate, record, total (node is the value added)
+} RowStore;
+
+typedef struct RowBody {
+    const Model *model;      // of the program; nodes' types, attributes, operands
+    uint8_t row;             // RowKind of the group. T, R, E, S, or none: one row
+    uint32_t route;          // of R and E groups
+    const uint32_t *nodes; uint32_t n_nodes;     // computed here, topological; views included, no effects
+    const RowLoad *loads; uint32_t n_loads;
+    const RowStore *stores; uint32_t n_stores;   // each feature array is row-major [row, features]
+} RowBody;
+
+typedef struct KernelDesc {
+    Family family;
+    int64_t rows;                 // T, capacity of R, experts, sequences; 1 for rowless
+    int64_t sequence;             // tokens per sequence, where the family uses it
+    int32_t experts, mid, each, k, n, heads, kv_heads, qk, v, window, top_k, vocab, ids;
+    float scale;
+    bool causal, sinks, accumulate;
+    RowBody body;                                   // FAMILY_ROW
+    const PlanParam *params; uint32_t n_params;     // FAMILY_ADAMW: the table
+    double flops, bytes;                            // of one launch, by compiler/model/count.c
+    Loc loc;                                        // what an error points at
+} KernelDesc;
+
+// What codegen returns; lives in the plan's arena.
+typedef struct Codegen Codegen;
+Codegen *codegen_create(Plan *plan);
+void codegen_destroy(Codegen *cg);
+// Adds the kernel (or finds the equal one) in plan->kernels, with source, launch table and tiles; its index
+// through *out. ERR_INPUT with a message that names the operation when no kernel covers it.
+Status codegen_kernel(Codegen *cg, const KernelDesc *desc, uint32_t *out);
+// Is there a kernel for this operation? Else *why says what is missing ("row_max over tokens").
+bool kernel_covers(const Model *m, uint32_t node, const char **why);
+
+#endif

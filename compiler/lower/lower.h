@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// From Model to Plan: an ordered list of passes (lower.c).
+#ifndef MOEC_LOWER_H
+#define MOEC_LOWER_H
+
+#include "compiler/model/model.h"
+#include "runtime/plan/plan.h"
+
+typedef struct LowerOptions {
+    int32_t microbatch;          // sequences per microbatch
+    int32_t microbatches;        // per step
+    bool programs[N_PROGRAMS];   // which to build
+    bool no_fusion;              // one kernel per operation: for tests
+    const char *dump;            // letters of passes to dump to `dump_out`, or NULL
+    Text *dump_out;
+} LowerOptions;
+
+// NULL when refused: model->diag has message, hint and location.
+Plan *lower_model(Model *model, const LowerOptions *options);
+
+#endif

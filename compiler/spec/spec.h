@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts Lua: runs a spec in a sandbox and traces it into a Model.
+#ifndef MOEC_SPEC_H
+#define MOEC_SPEC_H
+
+#include "compiler/model/model.h"
+
+typedef struct SpecArg { const char *key, *value; } SpecArg;  // key=value from the command line
+
+typedef struct SpecOptions {
+    const SpecArg *args; int n_args;
+    Text *log;                   // print() of the spec goes here; NULL: stderr
+} SpecOptions;
+
+// Traces the file into a Model (caller destroys). On failure NULL and *error holds the whole diagnostic
+// text (dsl.md section 8), one or several lines, ending in a newline.
+Model *spec_load(const char *path, const SpecOptions *options, Text *error);
+// The same from memory; `path` is the name in messages and the base of m.include.
+Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options, Text *error);
+
+#endif
