@@ -111,7 +111,7 @@ void hash_hex(Hash hash, char hex[33]);
 bool hash_parse(const char *hex, size_t n, Hash *hash);
 static inline bool hash_equal(Hash a, Hash b) { return a.low == b.low && a.high == b.high; }
 // Counter-based random numbers, the only kind in the project: a pure function of its arguments,
-// (Philox-like mixing by two rounds of XXH64's avalanche); uniform in [0, 1) with 24 bits.
+// (see hash.c); uniform in [0, 1) with 24 bits.
 uint64_t hash_mix(uint64_t seed, uint64_t a, uint64_t b);
 float hash_uniform(uint64_t seed, uint64_t a, uint64_t b);
 double hash_normal(uint64_t seed, uint64_t a, uint64_t b);  // mean 0, standard deviation 1

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arenas: a list of chunks, each filled from the front, freed together. Chunks double up to 1 MiB.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base/base.h"
+
+enum { ALIGN = 16, FIRST_CHUNK = 4096, LAST_CHUNK = 1 << 20 };
+
+typedef struct Chunk { struct Chunk *next; size_t used, cap; } Chunk; // bytes follow, from CHUNK_HEAD
+enum { CHUNK_HEAD = (sizeof(Chunk) + ALIGN - 1) / ALIGN * ALIGN };
+
+struct Arena { Chunk *chunks; size_t next_bytes, taken; jmp_buf *oom; };
+
+Arena *arena_create(void) {
+    Arena *arena = calloc(1, sizeof *arena);
+    if (arena) arena->next_bytes = FIRST_CHUNK;
+    return arena;
+}
+
+void arena_destroy(Arena *arena) {
+    if (!arena) return;
+    for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
+        next = chunk->next;
+        free(chunk);
+    }
+    free(arena);
+}
+
+void arena_on_oom(Arena *arena, jmp_buf *oom) {
+    arena->oom = oom;
+}
+
+static void *out_of_memory(Arena *arena, size_t bytes) {
+    status_fail(ERR_MEMORY, "out of memory: %zu bytes asked for, %zu held\n"
+                "  hint: use a smaller model or microbatch, or a machine with more memory", bytes, arena->taken);
+    if (arena->oom) longjmp(*arena->oom, 1);
+    abort();
+}
+
+static Chunk *add_chunk(Arena *arena, size_t bytes) {
+    size_t cap = bytes > arena->next_bytes ? bytes : arena->next_bytes;
+    Chunk *chunk = calloc(1, CHUNK_HEAD + cap);
+    if (!chunk) return out_of_memory(arena, bytes);
+    chunk->cap = cap;
+    chunk->next = arena->chunks;
+    arena->chunks = chunk;
+    arena->taken += CHUNK_HEAD + cap;
+    if (arena->next_bytes < LAST_CHUNK) arena->next_bytes *= 2;
+    return chunk;
+}
+
+void *arena_alloc(Arena *arena, size_t bytes) {
+    if (bytes > SIZE_MAX / 2) return out_of_memory(arena, bytes);
+    bytes = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
+    Chunk *chunk = arena->chunks;
+    if (!chunk || chunk->cap - chunk->used < bytes) chunk = add_chunk(arena, bytes);
+    void *at = (char *)chunk + CHUNK_HEAD + chunk->used;
+    chunk->used += bytes;
+    return at;
+}
+
+void *arena_grow(Arena *arena, void *old, size_t old_bytes, size_t new_bytes) {
+    void *at = arena_alloc(arena, new_bytes);
+    if (old_bytes) memcpy(at, old, old_bytes);
+    return at;
+}
+
+char *arena_strndup(Arena *arena, const char *text, size_t bytes) {
+    char *at = arena_alloc(arena, bytes + 1);
+    if (bytes) memcpy(at, text, bytes);
+    return at;
+}
+
+char *arena_strdup(Arena *arena, const char *text) {
+    return arena_strndup(arena, text, strlen(text));
+}
+
+char *arena_printf(Arena *arena, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(NULL, 0, format, list);
+    va_end(list);
+    char *at = arena_alloc(arena, (size_t)n + 1);
+    va_start(list, format);
+    vsnprintf(at, (size_t)n + 1, format, list);
+    va_end(list);
+    return at;
+}
+
+size_t arena_bytes(const Arena *arena) {
+    return arena->taken;
+}
