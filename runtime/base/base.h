@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define PRINTF_LIKE(format, first) __attribute__((format(printf, format, first)))
+#define PRINTF_LIKE(at, first) __attribute__((format(printf, at, first)))
 #define COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
