@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Who may include whom: the rooms of README.md ("How it is built"), data flowing one way. An include of a
+# room that is not listed after a room's name fails, as does any file of ours included without its path.
+set -uo pipefail
+cd "${1:-$(dirname "$0")/../..}"
+
+declare -A may=(
+    [runtime/base]=""
+    [runtime/plan]="runtime/base"
+    [runtime/device]="runtime/base"
+    [runtime/jit]="runtime/base runtime/plan"
+    [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device"
+    [runtime/train]="runtime/base runtime/plan runtime/exec"
+    [compiler/model]="runtime/base"
+    [compiler/spec]="runtime/base compiler/model"
+    [compiler/kernel]="runtime/base runtime/plan compiler/model"
+    [compiler/codegen]="runtime/base runtime/plan runtime/jit compiler/model compiler/kernel"
+    [compiler/lower]="runtime/base runtime/plan compiler/model compiler/kernel"
+    [compiler/driver]="runtime/base runtime/plan runtime/exec runtime/train compiler/model compiler/spec compiler/lower"
+)
+
+bad=0
+for room in "${!may[@]}"; do
+    [[ -d $room ]] || { echo "no folder $room"; bad=1; continue; }
+    while IFS=: read -r file line text; do
+        target=$(sed -E 's/.*"([^"]*)".*/\1/' <<<"$text")
+        folder=$(dirname "$target")
+        [[ " $room ${may[$room]} " == *" $folder "* ]] && continue
+        echo "$file:$line: $room may not include $target; it may include: ${may[$room]:-nothing}"
+        bad=1
+    done < <(grep -nE '^ *# *include *"' "$room"/*.c "$room"/*.h /dev/null)
+done
+for folder in runtime/* compiler/*; do
+    [[ -n ${may[$folder]+x} ]] || { echo "$folder is in no list of tests/rooms/includes.sh"; bad=1; }
+done
+exit $bad
