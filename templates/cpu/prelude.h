@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// Source 0 of every plan: types, 16-lane vectors, exact fused multiply-add, exp, log, the GEMM block.
+//
+// No system header: this text is read by libclang and compiled in front of every translation unit, so it
+// is small. Bits are the same at every instruction-set level: fused multiply-adds are explicit, nothing
+// else may be contracted (-ffp-contract=off), divisions and roots are IEEE, lane folds have one order.
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef int int32_t;
+typedef unsigned uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+
+#define INLINE static inline __attribute__((always_inline, unused))
+#define SHARED static __attribute__((noinline, unused))
+#if defined __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
+// The scalars region (plan.h): SCALAR_lr, ...
+enum { $scalars };
+
+enum { LANES = 16 };
+typedef float V __attribute__((vector_size(64)));
+typedef int32_t VI __attribute__((vector_size(64)));
+typedef uint32_t VU __attribute__((vector_size(64)));
+
+#define INFINITE __builtin_inff()
+
+INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Memory: any address; the part forms touch only the first n of 16 numbers, n in 0..16 ------------- */
+
+INLINE V v_load(const float *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+INLINE void v_store(float *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+INLINE VI vi_load(const int32_t *p) { VI v; __builtin_memcpy(&v, p, sizeof v); return v; }
+INLINE void vi_store(int32_t *p, VI v) { __builtin_memcpy(p, &v, sizeof v); }
+INLINE V v_load_part(const float *p, int64_t n) {
+    float lane[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
+    return v_load(lane);
+}
+INLINE void v_store_part(float *p, V v, int64_t n) {
+    float lane[LANES];
+    v_store(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+}
+INLINE VI vi_load_part(const int32_t *p, int64_t n) {
+    int32_t lane[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
+    return vi_load(lane);
+}
+INLINE void vi_store_part(int32_t *p, VI v, int64_t n) {
+    int32_t lane[LANES];
+    vi_store(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+}
+
+/* Lanes ---------------------------------------------------------------------------------------------- */
+
+INLINE V v_splat(float x) { return (V){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINE VI vi_splat(int32_t x) { return (VI){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
+INLINE VI vi_iota(void) { return (VI){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+INLINE V v_of_int(VI x) { return __builtin_convertvector(x, V); }
+INLINE VI v_bits(V x) { return (VI)x; }
+INLINE V v_of_bits(VI x) { return (V)x; }
+// Masks are lanes of 0 or -1, as comparisons of vectors give them.
+INLINE V v_select(VI mask, V a, V b) { return (V)(((VI)a & mask) | ((VI)b & ~mask)); }
+INLINE VI vi_select(VI mask, VI a, VI b) { return (a & mask) | (b & ~mask); }
+INLINE V v_max(V a, V b) { return v_select(a > b, a, b); } // b where either is NaN
+INLINE V v_min(V a, V b) { return v_select(a < b, a, b); }
+
+#define V_FOLD_(v, i)                                                                              \
+    __builtin_shufflevector(v, v, 0 ^ i, 1 ^ i, 2 ^ i, 3 ^ i, 4 ^ i, 5 ^ i, 6 ^ i, 7 ^ i, 8 ^ i,   \
+                            9 ^ i, 10 ^ i, 11 ^ i, 12 ^ i, 13 ^ i, 14 ^ i, 15 ^ i)
+// Lanes folded 8, 4, 2, 1: the one order of summation across lanes.
+INLINE float v_sum(V v) {
+    v += V_FOLD_(v, 8);
+    v += V_FOLD_(v, 4);
+    v += V_FOLD_(v, 2);
+    v += V_FOLD_(v, 1);
+    return v[0];
+}
+INLINE float v_max_lane(V v) {
+    v = v_max(v, V_FOLD_(v, 8));
+    v = v_max(v, V_FOLD_(v, 4));
+    v = v_max(v, V_FOLD_(v, 2));
+    v = v_max(v, V_FOLD_(v, 1));
+    return v[0];
+}
+
+/* a * b + c, rounded once ------------------------------------------------------------------------------ */
+
+#if defined __FMA__ || defined __ARM_FEATURE_FMA
+INLINE float f_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#if defined __clang__
+INLINE V v_fma(V a, V b, V c) { return __builtin_elementwise_fma(a, b, c); }
+#elif defined __AVX512F__
+INLINE V v_fma(V a, V b, V c) { return __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4); }
+#else
+INLINE V v_fma(V a, V b, V c) {
+    V r;
+    UNROLL for (int i = 0; i < LANES; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return r;
+}
+#endif
+#else
+// The product of two floats is exact in double. The sum is not, and rounding it to nearest twice is wrong
+// near ties, so it is rounded to odd: an inexact sum (its error by TwoSum) gets an odd last bit, which
+// 53 >= 24 + 2 bits make harmless. NaN errors (infinities) leave the sum alone.
+typedef double VD8 __attribute__((vector_size(64)));
+typedef int64_t VL8 __attribute__((vector_size(64)));
+typedef float V8 __attribute__((vector_size(32)));
+INLINE V8 fma_half_(V8 a, V8 b, V8 c) {
+    VD8 p = __builtin_convertvector(a, VD8) * __builtin_convertvector(b, VD8);
+    VD8 d = __builtin_convertvector(c, VD8), zero = p - p;
+    VD8 s = p + d, back = s - p, error = (p - (s - back)) + (d - back);
+    zero = (VD8)((VL8)zero & 0);
+    VL8 inexact = (error > zero) | (error < zero);
+    VL8 outward = (error > zero) ^ (s < zero); // the exact sum is larger in magnitude
+    VL8 even = ((VL8)s & 1) - 1;               // -1 where the last bit is 0
+    VL8 step = (outward & 1) | ~outward;       // +1 or -1
+    s = (VD8)((VL8)s + (step & inexact & even));
+    return __builtin_convertvector(s, V8);
+}
+INLINE V v_fma(V a, V b, V c) {
+#define LOW_(v) __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7)
+#define HIGH_(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
+    return __builtin_shufflevector(fma_half_(LOW_(a), LOW_(b), LOW_(c)),
+                                   fma_half_(HIGH_(a), HIGH_(b), HIGH_(c)), 0, 1, 2, 3, 4, 5, 6, 7,
+                                   8, 9, 10, 11, 12, 13, 14, 15);
+}
+INLINE float f_fma(float a, float b, float c) { return v_fma(v_splat(a), v_splat(b), v_splat(c))[0]; }
+#endif
+
+/* exp and log, within 2 units in the last place -------------------------------------------------------- */
+
+// x = n ln 2 + r, |r| <= ln 2 / 2; 2^n in two factors so that results near the ends of the range round once.
+INLINE V v_exp(V x) {
+    V clamped = v_min(v_max(x, v_splat(-104.0f)), v_splat(89.0f)); // NaN becomes -104, restored below
+    V shifted = v_fma(clamped, v_splat(0x1.715476p+0f), v_splat(0x1.8p+23f));
+    VI n = v_bits(shifted) - vi_splat(0x4b400000);
+    V whole = shifted - v_splat(0x1.8p+23f);
+    V r = v_fma(whole, v_splat(-0x1.62e4p-1f), clamped);
+    r = v_fma(whole, v_splat(-0x1.7f7d1cp-20f), r);
+    V p = v_splat(0x1.6850e4p-10f);
+    p = v_fma(p, r, v_splat(0x1.123bccp-7f));
+    p = v_fma(p, r, v_splat(0x1.555b98p-5f));
+    p = v_fma(p, r, v_splat(0x1.55548ep-3f));
+    p = v_fma(p, r, v_splat(0x1.fffff8p-2f));
+    p = v_fma(p * r, r, r) + v_splat(1.0f);
+    VI half = n >> 1;
+    V scale1 = v_of_bits((half + vi_splat(127)) << 23), scale2 = v_of_bits((n - half + vi_splat(127)) << 23);
+    return v_select(x == x, p * scale1 * scale2, x);
+}
+// x = 2^e m, m in [sqrt(1/2), sqrt 2). Subnormals are scaled first; 0 gives -inf, negative numbers NaN.
+INLINE V v_log(V x) {
+    VI tiny = x < v_splat(0x1p-126f);
+    V y = v_select(tiny, x * v_splat(0x1p+24f), x);
+    VI bits = v_bits(y) - vi_splat(0x3f3504f3);
+    VI e = (bits >> 23) - (tiny & vi_splat(24));
+    V m = v_of_bits((bits & vi_splat(0x7fffff)) + vi_splat(0x3f3504f3)) - v_splat(1.0f);
+    V z = m * m;
+    V p = v_splat(7.0376836292e-2f);
+    p = v_fma(p, m, v_splat(-1.1514610310e-1f));
+    p = v_fma(p, m, v_splat(1.1676998740e-1f));
+    p = v_fma(p, m, v_splat(-1.2420140846e-1f));
+    p = v_fma(p, m, v_splat(1.4249322787e-1f));
+    p = v_fma(p, m, v_splat(-1.6668057665e-1f));
+    p = v_fma(p, m, v_splat(2.0000714765e-1f));
+    p = v_fma(p, m, v_splat(-2.4999993993e-1f));
+    p = v_fma(p, m, v_splat(3.3333331174e-1f));
+    V ef = v_of_int(e), tail = v_fma(m * z, p, ef * v_splat(-2.12194440e-4f));
+    tail = v_fma(z, v_splat(-0.5f), tail);
+    V result = v_fma(ef, v_splat(0.693359375f), m + tail);
+    result = v_select(x == v_splat(INFINITE), x, result);
+    result = v_select(x == v_splat(0.0f), v_splat(-INFINITE), result);
+    return v_select(x >= v_splat(0.0f), result, v_splat(__builtin_nanf("")));
+}
+INLINE float f_exp(float x) { return v_exp(v_splat(x))[0]; }
+INLINE float f_log(float x) { return v_log(v_splat(x))[0]; }
+
+/* The GEMM block: c[i, j] (+)= sum over s of a[i, s] * panel[s, j] ------------------------------------- */
+
+// Every element is one accumulator over ascending s by v_fma: bits do not depend on block shapes. A panel
+// is [steps][PANEL], rows past its true width zero. Shapes fit the registers of the level.
+#if defined __AVX512F__
+#define BLOCK_ROWS 14
+enum { BLOCK_WIDE = 2 };
+#elif defined __AVX2__ && defined __FMA__
+#define BLOCK_ROWS 6
+enum { BLOCK_WIDE = 1 };
+#else
+#define BLOCK_ROWS 2
+enum { BLOCK_WIDE = 1 };
+#endif
+enum { PANEL = LANES * BLOCK_WIDE };
+enum { GEMM_START, GEMM_CONTINUE, GEMM_ADD }; // c = sum; sum starts from c; c += sum
+
+INLINE void gemm_rows_(const int rows, const float *a, int64_t a_row, int64_t a_step, const float *panel,
+                       int64_t steps, float *c, int64_t c_row, int64_t columns, int mode) {
+    V acc[BLOCK_ROWS][BLOCK_WIDE];
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) {
+            acc[i][j] = v_splat(0.0f);
+            if (mode != GEMM_CONTINUE) continue;
+            int64_t left = columns - j * LANES;
+            const float *at = c + i * c_row + j * LANES;
+            acc[i][j] = left >= LANES ? v_load(at) : v_load_part(at, left);
+        }
+    }
+    for (int64_t s = 0; s < steps; s++) {
+        V b[BLOCK_WIDE];
+        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) b[j] = v_load(panel + s * PANEL + j * LANES);
+        UNROLL for (int i = 0; i < rows; i++) {
+            V x = v_splat(a[i * a_row + s * a_step]);
+            UNROLL for (int j = 0; j < BLOCK_WIDE; j++) acc[i][j] = v_fma(x, b[j], acc[i][j]);
+        }
+    }
+    float out[BLOCK_ROWS][PANEL];
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) v_store(&out[i][j * LANES], acc[i][j]);
+    }
+    for (int i = 0; i < rows; i++) {
+        float *to = c + i * c_row;
+        if (columns == PANEL) {
+            UNROLL for (int j = 0; j < PANEL; j += LANES) {
+                V v = v_load(&out[i][j]);
+                v_store(to + j, mode == GEMM_ADD ? v_load(to + j) + v : v);
+            }
+        } else {
+            for (int64_t j = 0; j < columns; j++) to[j] = mode == GEMM_ADD ? to[j] + out[i][j] : out[i][j];
+        }
+    }
+}
+
+// `columns` in 1..PANEL of c are written.
+SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel, int64_t steps,
+                       int64_t rows, float *c, int64_t c_row, int64_t columns, int mode) {
+#define ROWS_(n)                                                                                   \
+    while (rows >= n) {                                                                            \
+        gemm_rows_(n, a, a_row, a_step, panel, steps, c, c_row, columns, mode);                    \
+        a += n * a_row, c += n * c_row, rows -= n;                                                 \
+    }
+    ROWS_(BLOCK_ROWS)
+#if BLOCK_ROWS > 8
+    ROWS_(8)
+#endif
+#if BLOCK_ROWS > 4
+    ROWS_(4)
+    ROWS_(2)
+#endif
+    ROWS_(1)
+#undef ROWS_
+}
+
+// panel[s][j] = b[s * row + j], columns past `columns` zero.
+SHARED void pack_rows(float *panel, const float *b, int64_t row, int64_t steps, int64_t columns) {
+    for (int64_t s = 0; s < steps; s++, b += row, panel += PANEL) {
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            int64_t left = columns - j;
+            v_store(panel + j, left >= LANES ? v_load(b + j) : v_load_part(b + j, max_of(left, 0)));
+        }
+    }
+}
+
+// 16 rows of 16 lanes turned in place: four rounds of interleaving row i with row i + 8.
+INLINE void turn16_(V t[16]) {
+    for (int round = 0; round < 4; round++) {
+        V u[16];
+        UNROLL for (int i = 0; i < 8; i++) {
+            u[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                               22, 7, 23);
+            u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                                   29, 14, 30, 15, 31);
+        }
+        UNROLL for (int i = 0; i < 16; i++) t[i] = u[i];
+    }
+}
+
+// panel[s][j] = b[j * row + s], columns past `columns` zero.
+SHARED void pack_turned(float *panel, const float *b, int64_t row, int64_t steps, int64_t columns) {
+    for (int64_t j = 0; j < PANEL; j += LANES) {
+        for (int64_t s = 0; s < steps; s += LANES) {
+            V t[16];
+            int64_t wide = min_of(steps - s, LANES);
+            for (int i = 0; i < LANES; i++) {
+                const float *at = b + (j + i) * row + s;
+                t[i] = j + i >= columns ? v_splat(0.0f) : wide == LANES ? v_load(at) : v_load_part(at, wide);
+            }
+            turn16_(t);
+            for (int64_t i = 0; i < wide; i++) v_store(panel + (s + i) * PANEL + j, t[i]);
+        }
+    }
+}
