@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan's life and its small look-ups. Everything a plan holds lives in its arena.
+#include "runtime/plan/plan.h"
+
+Plan *plan_create(void) {
+    Arena *arena = arena_create();
+    if (!arena) return NULL;
+    Plan *plan = ARENA_NEW(arena, Plan);
+    plan->arena = arena;
+    plan->model = plan->target = "";
+    return plan;
+}
+
+void plan_destroy(Plan *plan) {
+    if (plan) arena_destroy(plan->arena);
+}
+
+int64_t plan_peak(const Plan *plan) {
+    int64_t sum = 0;
+    for (int region = 0; region < N_REGIONS; region++) sum += plan->region_bytes[region];
+    return sum;
+}
+
+PlanProgram *plan_program(const Plan *plan, const char *name) {
+    for (uint32_t i = 0; i < plan->n_programs; i++) {
+        if (!strcmp(plan->programs[i].name, name)) return &plan->programs[i];
+    }
+    return NULL;
+}
+
+int dtype_bytes(Dtype dtype) {
+    static const int bytes[N_DTYPES] = {
+#define X(name, text, c_type, size) size,
+        PLAN_DTYPES(X)
+#undef X
+    };
+    return bytes[dtype];
+}
+
+const char *dtype_name(Dtype dtype) {
+    static const char *const names[N_DTYPES] = {
+#define X(name, text, c_type, size) text,
+        PLAN_DTYPES(X)
+#undef X
+    };
+    return names[dtype];
+}
