@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens files, cuts documents into sequences, and writes them into a program's inputs.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/train/data.h"
+
+/* Files ------------------------------------------------------------------------------------------ */
+
+static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return status_fail(ERR_INPUT, "cannot open the data file %s: %s", path, strerror(errno));
+    struct stat info;
+    Status status = OK;
+    if (fstat(fd, &info) < 0) status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode))
+        status = status_fail(ERR_INPUT, "%s is not a regular file, which data must be", path);
+    else if (!info.st_size) status = status_fail(ERR_INPUT, "the data file %s is empty", path);
+    if (status == OK) {
+        *bytes = (size_t)info.st_size;
+        *at = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (*at == MAP_FAILED) status = status_fail(ERR_IO, "cannot map %s: %s", path, strerror(errno));
+    }
+    close(fd);
+    return status;
+}
+
+static int32_t token_at(const uint8_t *at, int item, int64_t i) {
+    return item == 1 ? at[i] : at[2 * i] | at[2 * i + 1] << 8;
+}
+
+static Status check_ids(const DataFile *file, int item, int64_t vocab) {
+    if (vocab >= (item == 1 ? 256 : 65536)) return OK;
+    int64_t n = (int64_t)file->bytes / item;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = token_at(file->at, item, i);
+        if (id < vocab) continue;
+        return status_fail(ERR_INPUT, "%s: token %d at offset %lld, but the model's vocabulary is %lld\n  hint: %s",
+                           file->path, id, (long long)(i * item), (long long)vocab,
+                           item == 1 ? "a model of bytes needs vocab = 256"
+                                     : "was the file made with another tokenizer?");
+    }
+    return OK;
+}
+
+static Status open_file(DataFile *file, const char *path, const DataOptions *options) {
+    file->path = path;
+    uint8_t *at;
+    size_t bytes;
+    TRY(map_file(path, &at, &bytes));
+    file->at = at;
+    file->bytes = bytes;
+    file->mapped = true;
+    // A token file may begin like gzip by chance; only bytes are ever unpacked.
+    if (options->item == 1 && gzip_recognise(at, bytes)) {
+        uint8_t *unpacked;
+        size_t n;
+        Status status = gzip_unpack(path, at, bytes, &unpacked, &n);
+        munmap(at, bytes);
+        file->at = NULL;
+        TRY(status);
+        file->at = unpacked;
+        file->bytes = n;
+        file->mapped = false;
+        if (!n) return status_fail(ERR_INPUT, "the data file %s is empty once unpacked", path);
+    }
+    if (file->bytes % (size_t)options->item)
+        return status_fail(ERR_INPUT, "%s has %zu bytes, which is not a whole number of %d-byte tokens\n  hint: "
+                           "--tokens says what a file holds", path, file->bytes, options->item);
+    TRY(check_ids(file, options->item, options->vocab));
+    file->hash = hash_bytes(file->at, file->bytes);
+    return OK;
+}
+
+void data_close(Data *data) {
+    if (!data) return;
+    for (int i = 0; i < data->n_files; i++) {
+        DataFile *file = &data->files[i];
+        void *at = (void *)(uintptr_t)file->at;
+        if (at && file->mapped) munmap(at, file->bytes);
+        else free(at);
+    }
+    arena_destroy(data->arena);
+}
+
+/* Documents ------------------------------------------------------------------------------------- */
+
+static void add_document(DataSet *set, const uint8_t *at, int64_t n) {
+    if (n < 2) return; // no target
+    set->documents[set->n_documents++] = (DataDocument) { at, n, set->n_sequences };
+    set->n_sequences += div_up(n - 1, set->sequence);
+    set->n_targets += n - 1;
+}
+
+static Status cut_held_out(Data *data, const DataOptions *options) {
+    const DataFile *last = &data->files[data->n_train_files - 1];
+    int64_t n = (int64_t)last->bytes / options->item, kept = n - options->held_out;
+    if (kept < 1)
+        return status_fail(ERR_ARGUMENT, "--held-out is %lld, but the last file, %s, has %lld tokens\n  hint: hold out "
+                           "fewer, or give a file of its own with --eval-data",
+                           (long long)options->held_out, last->path, (long long)n);
+    add_document(&data->held_out, last->at + (kept - 1) * options->item, options->held_out + 1);
+    add_document(&data->train, last->at, kept);
+    return OK;
+}
+
+static Status open_all(Data *data, const DataOptions *options) {
+    for (int i = 0; i < options->n_files + options->n_eval_files; i++) {
+        const char *path = i < options->n_files ? options->files[i] : options->eval_files[i - options->n_files];
+        data->n_files = i + 1; // before opening, so that data_close sees it
+        TRY(open_file(&data->files[i], arena_strdup(data->arena, path), options));
+    }
+    for (int i = 0; i < data->n_train_files; i++) {
+        const DataFile *file = &data->files[i];
+        if (i == data->n_train_files - 1 && options->held_out) TRY(cut_held_out(data, options));
+        else add_document(&data->train, file->at, (int64_t)file->bytes / options->item);
+    }
+    for (int i = data->n_train_files; i < data->n_files; i++)
+        add_document(&data->held_out, data->files[i].at, (int64_t)data->files[i].bytes / options->item);
+    if (!data->train.n_sequences)
+        return status_fail(ERR_INPUT, "%s leaves no training data: a document needs two tokens",
+                           data->n_train_files > 1 ? "these files" : data->files[0].path);
+    return OK;
+}
+
+Status data_open(const DataOptions *options, Data **out) {
+    *out = NULL;
+    if (options->n_files < 1) return status_fail(ERR_ARGUMENT, "no training data\n  hint: give --data FILE...");
+    if (options->held_out && options->n_eval_files)
+        return status_fail(ERR_ARGUMENT, "--held-out and --eval-data exclude each other");
+    Arena *arena = arena_create();
+    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
+    Data *data = ARENA_NEW(arena, Data);
+    data->arena = arena;
+    data->n_train_files = options->n_files;
+    int n = options->n_files + options->n_eval_files;
+    data->files = ARENA_ARRAY(arena, DataFile, n);
+    for (DataSet *set = &data->train;; set = &data->held_out) {
+        set->documents = ARENA_ARRAY(arena, DataDocument, n);
+        set->item = options->item;
+        set->sequence = options->sequence;
+        if (set == &data->held_out) break;
+    }
+    Status status = open_all(data, options);
+    if (status != OK) {
+        data_close(data);
+        return status;
+    }
+    *out = data;
+    return OK;
+}
+
+/* Order ------------------------------------------------------------------------------------------ */
+
+// A balanced Feistel network over the next even number of bits, walked until it falls into [0, n): less
+// than four rounds of it on average.
+int64_t data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t index) {
+    if (n < 2) return 0;
+    int half = 1;
+    while ((int64_t)1 << (2 * half) < n) half++;
+    uint64_t mask = ((uint64_t)1 << half) - 1, key = hash_mix(seed, (uint64_t)epoch, 0x6f72646572); // "order"
+    uint64_t x = (uint64_t)index;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < 6; round++) {
+            uint64_t next = left ^ (hash_mix(key, round, right) & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample) {
+    int64_t n = set->n_sequences;
+    return data_order(seed, sample / n, n, sample % n);
+}
+
+/* Sequences -------------------------------------------------------------------------------------- */
+
+static const DataDocument *document_of(const DataSet *set, int64_t sequence) {
+    int low = 0, high = set->n_documents - 1; // the last document whose first sequence is not past it
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (set->documents[middle].first <= sequence) low = middle;
+        else high = middle - 1;
+    }
+    return &set->documents[low];
+}
+
+void data_tokens(const DataSet *set, int64_t sequence, int64_t ahead, int32_t *out) {
+    int64_t size = set->sequence, n = 0;
+    if (sequence >= 0) {
+        const DataDocument *document = document_of(set, sequence);
+        int64_t first = (sequence - document->first) * size + ahead;
+        n = min_i64(size, max_i64(document->n - first, 0));
+        for (int64_t t = 0; t < n; t++) out[t] = token_at(document->at, set->item, first + t);
+    }
+    for (int64_t t = n; t < size; t++) out[t] = -1;
+}
+
+int64_t data_targets(const DataSet *set, int64_t sequence) {
+    if (sequence < 0) return 0;
+    const DataDocument *document = document_of(set, sequence);
+    return min_i64(set->sequence, document->n - 1 - (sequence - document->first) * set->sequence);
+}
+
+int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < n_sequences; i++) n += data_targets(batch->set, batch->sequences[i]);
+    return n;
+}
+
+static void fill_input(const DataBatch *batch, int microbatch, const PlanInput *input, void *at) {
+    const DataSet *set = batch->set;
+    int64_t size = set->sequence, n = batch->per_microbatch, first = microbatch * n;
+    int32_t *ids = at;
+    float *counts = at;
+    for (int64_t s = 0; s < n; s++) {
+        int64_t sequence = batch->sequences[first + s];
+        switch (input->kind) {
+        case INPUT_tokens:
+        case INPUT_labels: data_tokens(set, sequence, input->k, ids + s * size); break;
+        case INPUT_positions:
+            for (int64_t t = 0; t < size; t++) ids[s * size + t] = (int32_t)t;
+            break;
+        case INPUT_segments: // a sequence sees itself only
+            for (int64_t t = 0; t < size; t++) ids[s * size + t] = (int32_t)s;
+            break;
+        case INPUT_index: // modulo 2^32
+            for (int64_t t = 0; t < size; t++)
+                ids[s * size + t] = (int32_t)(uint32_t)(batch->first_index + (first + s) * size + t);
+            break;
+        case INPUT_n_valid:
+            if (!s) counts[0] = 0;
+            counts[0] += (float)data_targets(set, sequence); // whole numbers, exact up to 2^24
+            break;
+        case INPUT_n_valid_sequence: counts[s] = (float)data_targets(set, sequence); break;
+        default: break;
+        }
+    }
+}
+
+Status data_fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
+    const DataBatch *batch = user;
+    for (uint32_t i = 0; i < program->n_inputs; i++) {
+        const PlanInput *input = &program->inputs[i];
+        void *at = exec_input(exec, program, (InputKind)input->kind, input->k);
+        if (!at) return status_fail(ERR_INTERNAL, "the program %s has no buffer for its input %u", program->name, i);
+        fill_input(batch, microbatch, input, at);
+    }
+    return OK;
+}

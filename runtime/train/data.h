@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training data: files -> documents -> sequences, and the order in which a run reads them.
+//
+// A file is one document: plain bytes, gzip (unpacked into memory), or headerless little-endian 16-bit
+// token ids; plain files are mapped. A document of n tokens has n - 1 targets, cut into sequences of S
+// inputs: sequence i starts at token i * S and may look ahead past its own end, but never past the
+// document's, where every token is -1. So each token but the first is a target exactly once an epoch.
+//
+// A held-out tail is a document of its own and is invisible to training, look-ahead included. It begins
+// one token early, so that its first token is a target too: the measure covers exactly the tail.
+//
+// The order of sequences is a keyed permutation: a pure function of (seed, epoch, index), so a position
+// in the data is one number, and resuming or re-sharding continues the same order.
+#ifndef MOEC_DATA_H
+#define MOEC_DATA_H
+
+#include "runtime/exec/exec.h"
+
+typedef struct DataFile {
+    const char *path;
+    const uint8_t *at;           // unpacked
+    size_t bytes;
+    bool mapped;
+    Hash hash;                   // of the unpacked bytes
+} DataFile;
+
+typedef struct DataDocument {
+    const uint8_t *at;           // first token
+    int64_t n;                   // tokens
+    int64_t first;               // number of its first sequence in the set
+} DataDocument;
+
+typedef struct DataSet {
+    DataDocument *documents;
+    int32_t n_documents, item;   // item: bytes per token
+    int64_t sequence;            // S
+    int64_t n_sequences, n_targets;
+} DataSet;
+
+typedef struct DataOptions {
+    const char *const *files; int n_files;
+    const char *const *eval_files; int n_eval_files;
+    int item;                    // 1: bytes, 2: uint16
+    int64_t held_out;            // tokens at the end of the last file; not with eval_files
+    int64_t sequence, vocab;
+} DataOptions;
+
+typedef struct Data {
+    Arena *arena;
+    DataFile *files; int n_files; // then the evaluation files
+    int n_train_files;
+    DataSet train, held_out;     // held_out.n_sequences is 0 without one
+} Data;
+
+// Reads every file once: ids past the vocabulary, odd sizes and damaged gzip are refused here, with file
+// and offset.
+Status data_open(const DataOptions *options, Data **out);
+void data_close(Data *data);                                   // NULL is fine
+
+// Position `index` of the permutation of [0, n) that (seed, epoch) selects.
+int64_t data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
+// Sequence that the run reads as its `sample`-th, over epochs.
+int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample);
+// out[t] = token at t + ahead of the sequence, -1 past the end of its document, t < S. Sequence -1: none.
+void data_tokens(const DataSet *set, int64_t sequence, int64_t ahead, int32_t *out);
+int64_t data_targets(const DataSet *set, int64_t sequence);    // labels 1 ahead that are not -1
+
+// Some sequences of a set laid out as a program's microbatches: what an ExecFill needs.
+typedef struct DataBatch {
+    const DataSet *set;
+    const int64_t *sequences;    // in order; -1: an empty one
+    int64_t per_microbatch;
+    int64_t first_index;         // global number of the first token
+} DataBatch;
+int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences);
+Status data_fill(void *batch, Exec *exec, const PlanProgram *program, int microbatch); // an ExecFill
+
+/* gzip.c */
+bool gzip_recognise(const uint8_t *bytes, size_t n);
+// All members of a gzip file. *out is malloc'ed. `path` is for messages, which give the compressed offset.
+Status gzip_unpack(const char *path, const uint8_t *bytes, size_t n, uint8_t **out, size_t *n_out);
+
+#endif

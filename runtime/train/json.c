@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON files that carry a hash of their own content, so that a flipped digit cannot pass for data.
+#include <stdlib.h>
+
+#include "runtime/train/checkpoint.h"
+
+// Of the canonical text: sorted keys, no spaces.
+static bool content_hash(const json_t *document, char hex[33]) {
+    char *text = json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS);
+    if (!text) return false;
+    hash_hex(hash_bytes(text, strlen(text)), hex);
+    free(text);
+    return true;
+}
+
+Status json_save(const char *path, const json_t *document) {
+    char hex[33];
+    json_t *copy = json_copy((json_t *)(uintptr_t)document); // shallow: only the top level grows
+    char *text = NULL;
+    if (copy && content_hash(copy, hex) && !json_object_set_new(copy, "check", json_string(hex)))
+        text = json_dumps(copy, JSON_INDENT(2));
+    json_decref(copy);
+    if (!text) return status_fail(ERR_MEMORY, "no memory to write %s", path);
+    Status status = file_write_atomic(path, text, strlen(text));
+    free(text);
+    return status;
+}
+
+Status json_load_checked(const char *path, const char *what, json_t **out) {
+    *out = NULL;
+    Arena *arena = arena_create();
+    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
+    char *bytes;
+    size_t n;
+    Status status = file_read(path, arena, &bytes, &n);
+    if (status != OK) {
+        arena_destroy(arena);
+        return status;
+    }
+    json_error_t error;
+    json_t *document = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
+    arena_destroy(arena);
+    if (!document)
+        return status_fail(ERR_FORMAT, "%s: the %s is not JSON: line %d: %s", path, what, error.line, error.text);
+    char hex[33];
+    const char *check = json_string_value(json_object_get(document, "check"));
+    char *found = check ? strdup(check) : NULL;
+    json_object_del(document, "check");
+    bool good = found && content_hash(document, hex) && !strcmp(found, hex);
+    free(found);
+    if (!good) {
+        json_decref(document);
+        return status_fail(ERR_FORMAT, "%s: the %s does not match its own hash: it is damaged or was edited", path,
+                           what);
+    }
+    *out = document;
+    return OK;
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values in and out of the option table. Every way in ends in options_set, so that bounds and messages
+// are the same for flags, --set and records.
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/train/options.h"
+
+const OptionInfo option_info[N_OPTIONS] = {
+#define X(kind, field, path, flag, initial, lowest, highest, unit, commands, help)                 \
+    { OPTION_##kind, path, flag, initial, lowest, highest, unit, commands, help },
+    OPTION_TABLE(X)
+#undef X
+};
+
+static void *field_of(const Options *options, OptionId id) {
+    static const size_t offsets[N_OPTIONS] = {
+#define X(kind, field, ...) offsetof(Options, field),
+        OPTION_TABLE(X)
+#undef X
+    };
+    return (char *)(uintptr_t)options + offsets[id];
+}
+
+Options *options_create(void) {
+    Arena *arena = arena_create();
+    if (!arena) return NULL;
+    Options *options = ARENA_NEW(arena, Options);
+    options->arena = arena;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (option_info[i].kind == OPTION_FILES) continue; // starts empty
+        Status status = options_set(options, (OptionId)i, option_info[i].path, option_info[i].initial);
+        if (status != OK) { // a default outside its own bounds
+            options_destroy(options);
+            return NULL;
+        }
+        options->given[i] = false;
+    }
+    return options;
+}
+
+void options_destroy(Options *options) {
+    if (options) arena_destroy(options->arena);
+}
+
+/* One value ----------------------------------------------------------------------------------- */
+
+static Status wrong_bounds(const OptionInfo *info, const char *as, const char *value) {
+    const char *space = info->unit[0] ? " " : "";
+    bool open_above = info->kind == OPTION_INT && info->highest >= OPTION_MAX_INT;
+    if (open_above)
+        return status_fail(ERR_ARGUMENT, "%s is %s, expected at least %.17g%s%s", as, value, info->lowest,
+                           space, info->unit);
+    return status_fail(ERR_ARGUMENT, "%s is %s, expected %g to %.17g%s%s", as, value, info->lowest,
+                       info->highest, space, info->unit);
+}
+
+static Status set_number(Options *options, OptionId id, const char *as, const char *value) {
+    const OptionInfo *info = &option_info[id];
+    char *end;
+    double number = strtod(value, &end);
+    bool spelled = end != value && !*end && strspn(value, "+-.0123456789eE") == strlen(value);
+    if (!spelled || !isfinite(number))
+        return status_fail(ERR_ARGUMENT, "%s is '%s', expected a%s number%s%s", as, value,
+                           info->kind == OPTION_INT ? " whole" : "",
+                           info->unit[0] ? " of " : "", info->unit);
+    if (info->kind == OPTION_INT && number != floor(number))
+        return status_fail(ERR_ARGUMENT, "%s is %s, expected a whole number%s%s", as, value,
+                           info->unit[0] ? " of " : "", info->unit);
+    if (number < info->lowest || number > info->highest) return wrong_bounds(info, as, value);
+    if (info->kind == OPTION_INT) *(int64_t *)field_of(options, id) = (int64_t)number;
+    else *(double *)field_of(options, id) = number;
+    return OK;
+}
+
+static Status set_choice(Options *options, OptionId id, const char *as, const char *value) {
+    const char *choices[8];
+    int n = 0;
+    for (const char *at = option_info[id].unit; at && n < COUNT_OF(choices); n++) {
+        const char *bar = strchr(at, '|');
+        choices[n] = bar ? arena_strndup(options->arena, at, (size_t)(bar - at)) : at;
+        at = bar ? bar + 1 : NULL;
+    }
+    for (int i = 0; i < n; i++) {
+        if (strcmp(choices[i], value)) continue;
+        *(int64_t *)field_of(options, id) = i;
+        return OK;
+    }
+    const char *near = text_nearest(value, choices, n);
+    return status_fail(ERR_ARGUMENT, "%s is '%s', expected one of %s%s%s%s", as, value, option_info[id].unit,
+                       near ? "\n  hint: did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+Status options_set(Options *options, OptionId id, const char *as, const char *value) {
+    const OptionInfo *info = &option_info[id];
+    switch (info->kind) {
+    case OPTION_INT:
+    case OPTION_REAL: TRY(set_number(options, id, as, value)); break;
+    case OPTION_CHOICE: TRY(set_choice(options, id, as, value)); break;
+    case OPTION_TEXT:
+        *(const char **)field_of(options, id) = arena_strdup(options->arena, value);
+        break;
+    case OPTION_FILES: {
+        if (!value[0]) return status_fail(ERR_ARGUMENT, "%s names no file\n  hint: %s FILE...", as, as);
+        OptionFiles *files = field_of(options, id);
+        size_t old = sizeof *files->at * (size_t)files->n;
+        files->at = arena_grow(options->arena, files->at, old, old + sizeof *files->at);
+        files->at[files->n++] = arena_strdup(options->arena, value);
+        break;
+    }
+    }
+    options->given[id] = true;
+    return OK;
+}
+
+void options_print(const Options *options, OptionId id, Text *out) {
+    const void *field = field_of(options, id);
+    switch (option_info[id].kind) {
+    case OPTION_INT: text_printf(out, "%lld", (long long)*(const int64_t *)field); break;
+    case OPTION_REAL: text_add_decimal(out, *(const double *)field); break;
+    case OPTION_TEXT: text_add(out, *(const char *const *)field); break;
+    case OPTION_CHOICE: {
+        const char *at = option_info[id].unit;
+        for (int64_t i = *(const int64_t *)field; i > 0; i--) at = strchr(at, '|') + 1;
+        text_add_n(out, at, strcspn(at, "|"));
+        break;
+    }
+    case OPTION_FILES: {
+        const OptionFiles *files = field;
+        for (int i = 0; i < files->n; i++) text_printf(out, "%s%s", i ? " " : "", files->at[i]);
+        break;
+    }
+    }
+}
+
+/* The command line ------------------------------------------------------------------------------ */
+
+static const char *const command_names[] = { "train", "resume", "eval", "sample" };
+
+static const char *command_name(int command) {
+    for (int i = 0; i < COUNT_OF(command_names); i++)
+        if (command == 1 << i) return command_names[i];
+    return "?";
+}
+
+static int find_flag(int command, const char *flag, size_t n) {
+    for (int i = 0; i < N_OPTIONS; i++)
+        if ((option_info[i].commands & command) && strlen(option_info[i].flag) == n &&
+            !strncmp(option_info[i].flag, flag, n))
+            return i;
+    return -1;
+}
+
+static Status unknown_flag(int command, const char *flag) {
+    const char *words[N_OPTIONS + 1];
+    int n = 0;
+    words[n++] = "--set";
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (option_info[i].commands & command) words[n++] = option_info[i].flag;
+        else if (!strcmp(option_info[i].flag, flag) && command == FOR_RESUME)
+            return status_fail(ERR_ARGUMENT, "%s is fixed for the life of a run\n  hint: start another run with "
+                               "'moec train' to change it", flag);
+    }
+    const char *near = text_nearest(flag, words, n);
+    if (near)
+        return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: did you mean %s?", flag,
+                           command_name(command), near);
+    return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: 'moec %s --help' lists them", flag,
+                       command_name(command), command_name(command));
+}
+
+// --set path=value
+static Status set_path(Options *options, int command, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return status_fail(ERR_ARGUMENT, "--set is given '%s', expected path=value\n  hint: for example "
+                           "--set optim.lr=0.001", text);
+    char *path = arena_strndup(options->arena, text, (size_t)(equals - text));
+    const char *paths[N_OPTIONS];
+    int n = 0;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!(option_info[i].commands & command)) continue;
+        if (!strcmp(option_info[i].path, path)) return options_set(options, (OptionId)i, path, equals + 1);
+        paths[n++] = option_info[i].path;
+    }
+    const char *near = text_nearest(path, paths, n);
+    if (near)
+        return status_fail(ERR_ARGUMENT, "--set: unknown path '%s' of '%s'\n  hint: did you mean %s?", path,
+                           command_name(command), near);
+    return status_fail(ERR_ARGUMENT, "--set: unknown path '%s' of '%s'\n  hint: 'moec %s --help' lists them",
+                       path, command_name(command), command_name(command));
+}
+
+Status options_parse(Options *options, int command, int argc, char **argv, const char **words, int *n_words) {
+    *n_words = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!strcmp(word, "--")) {
+            while (++i < argc) words[(*n_words)++] = argv[i];
+            break;
+        }
+        if (strncmp(word, "--", 2)) {
+            if (word[0] == '-' && word[1]) return unknown_flag(command, word);
+            words[(*n_words)++] = word;
+            continue;
+        }
+        size_t n = strcspn(word, "=");
+        const char *flag = word[n] ? arena_strndup(options->arena, word, n) : word;
+        const char *value = word[n] ? word + n + 1 : NULL;
+        bool is_set = !strcmp(flag, "--set");
+        int id = is_set ? -1 : find_flag(command, flag, n);
+        if (!is_set && id < 0) return unknown_flag(command, flag);
+        // A value may begin with one dash (a negative number gets its bounds error), not with two.
+        if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
+        if (!value)
+            return status_fail(ERR_ARGUMENT, "%s needs a value\n  hint: %s %s", flag, flag,
+                               is_set ? "path=value" : option_info[id].unit[0] ? option_info[id].unit : "number");
+        if (is_set) {
+            TRY(set_path(options, command, value));
+            continue;
+        }
+        TRY(options_set(options, (OptionId)id, flag, value));
+        bool many = option_info[id].kind == OPTION_FILES && !word[n];
+        while (many && i + 1 < argc && strncmp(argv[i + 1], "--", 2))
+            TRY(options_set(options, (OptionId)id, flag, argv[++i]));
+    }
+    return OK;
+}
+
+/* Help and reference ---------------------------------------------------------------------------- */
+
+static void print_default(const OptionInfo *info, Text *out) {
+    if (info->initial[0]) text_printf(out, " [%s]", info->initial);
+}
+
+void options_help(int command, Text *out) {
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *info = &option_info[i];
+        if (!(info->commands & command)) continue;
+        char left[96];
+        snprintf(left, sizeof left, "%s %s", info->flag,
+                 info->kind == OPTION_FILES ? "FILE..." : info->unit[0] ? info->unit : "X");
+        text_printf(out, "  %-36s %s", left, info->help);
+        print_default(info, out);
+        text_add(out, "\n");
+    }
+    text_printf(out, "  %-36s any of them by path, for example --set optim.lr=0.001\n", "--set path=value");
+}
+
+void options_reference(Text *out) {
+    text_add(out, "| option | path | default | bounds | unit | meaning |\n|---|---|---|---|---|---|\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *info = &option_info[i];
+        text_printf(out, "| `%s` | `%s` | %s | ", info->flag, info->path, info->initial);
+        if (info->kind == OPTION_INT || info->kind == OPTION_REAL)
+            text_printf(out, "%g to %g", info->lowest, info->highest);
+        text_add(out, " | ");
+        for (const char *c = info->unit; *c; c++) text_printf(out, "%s%c", *c == '|' ? "\\" : "", *c);
+        text_printf(out, " | %s |\n", info->help);
+    }
+}
+
+/* The record ------------------------------------------------------------------------------------ */
+
+static json_t *record_value(const Options *options, OptionId id) {
+    const void *field = field_of(options, id);
+    switch (option_info[id].kind) {
+    case OPTION_INT: return json_integer(*(const int64_t *)field);
+    case OPTION_REAL: return json_real(*(const double *)field);
+    case OPTION_FILES: {
+        const OptionFiles *files = field;
+        json_t *list = json_array();
+        // Paths are bytes; one that is not UTF-8 cannot be a JSON string and is refused by the caller.
+        for (int i = 0; list && i < files->n; i++)
+            if (json_array_append_new(list, json_string(files->at[i]))) { json_decref(list); list = NULL; }
+        return list;
+    }
+    case OPTION_TEXT:
+    case OPTION_CHOICE: {
+        Text text = { 0 };
+        options_print(options, id, &text);
+        json_t *string = json_string(text_cstr(&text));
+        text_finish(&text);
+        return string;
+    }
+    }
+    return NULL;
+}
+
+json_t *options_record(const Options *options) {
+    json_t *record = json_object();
+    for (int i = 0; record && i < N_OPTIONS; i++) {
+        if (!(option_info[i].commands & FOR_RECORD)) continue;
+        if (json_object_set_new(record, option_info[i].path, record_value(options, (OptionId)i))) {
+            json_decref(record);
+            record = NULL;
+        }
+    }
+    return record;
+}
+
+static Status read_value(Options *options, OptionId id, const json_t *value, const char *where) {
+    const char *path = option_info[id].path;
+    if (option_info[id].kind == OPTION_FILES && json_is_array(value)) {
+        OptionFiles *files = field_of(options, id);
+        *files = (OptionFiles) { 0 };
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            const char *name = json_string_value(json_array_get(value, i));
+            if (!name) return status_fail(ERR_FORMAT, "%s: %s holds something that is not a file name", where, path);
+            TRY(options_set(options, id, path, name));
+        }
+        return OK;
+    }
+    char number[64];
+    const char *text = json_string_value(value);
+    if (json_is_integer(value)) {
+        snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+        text = number;
+    } else if (json_is_real(value)) {
+        snprintf(number, sizeof number, "%.17g", json_real_value(value));
+        text = number;
+    }
+    if (!text) return status_fail(ERR_FORMAT, "%s: %s has a value of a wrong type", where, path);
+    if (options_set(options, id, path, text) != OK) {
+        char *message = arena_strdup(options->arena, status_message());
+        return status_fail(ERR_FORMAT, "%s: %s", where, message);
+    }
+    return OK;
+}
+
+Status options_read_record(Options *options, const json_t *record, const char *where) {
+    if (!json_is_object(record)) return status_fail(ERR_FORMAT, "%s: expected an object of options", where);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)record, key, value) {
+        int id = 0;
+        while (id < N_OPTIONS && strcmp(option_info[id].path, key)) id++;
+        if (id == N_OPTIONS || !(option_info[id].commands & FOR_RECORD))
+            return status_fail(ERR_VERSION, "%s: unknown option '%s'\n  hint: it was written by another version "
+                               "of moec", where, key);
+        TRY(read_value(options, (OptionId)id, value, where));
+    }
+    return OK;
+}

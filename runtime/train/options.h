@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The option table: parsing, --set, --help, the run record and the reference page all read it.
+//
+// A row is an option: its kind, the field that holds it, its path (`--set optim.lr=1e-3`, and its key in
+// run.json and in checkpoints), its flag, its default in the form a user would write it, its bounds, its
+// unit (for a choice: the choices), the commands that take it, and help. Adding an option is adding a row.
+#ifndef MOEC_OPTIONS_H
+#define MOEC_OPTIONS_H
+
+#include <jansson.h>
+
+#include "runtime/base/base.h"
+
+// The commands that take an option. RECORD: part of a run's record. CHANGE: `resume` may change it; the
+// other recorded ones decide the order of the data or the meaning of the state, so they are fixed.
+enum {
+    FOR_TRAIN = 1, FOR_RESUME = 2, FOR_EVAL = 4, FOR_SAMPLE = 8, FOR_RECORD = 16,
+    FOR_SPEC = 32, // only where a spec is lowered: a saved plan has decided it
+    FOR_FIXED = FOR_TRAIN | FOR_RECORD, FOR_CHANGE = FOR_TRAIN | FOR_RESUME | FOR_RECORD,
+};
+
+#define OPTION_MAX_INT 9007199254740992.0 /* 2^53: bounds are doubles */
+
+// X(kind, field, path, flag, default, lowest, highest, unit or choices, commands, help)
+#define OPTION_TABLE(X)                                                                            \
+    X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,                \
+      "training data; gzip is recognised; each file is one document")                              \
+    X(CHOICE, tokens, "data.tokens", "--tokens", "bytes", 0, 0, "bytes|uint16", FOR_FIXED,         \
+      "what a file holds: any bytes, or little-endian 16-bit token ids without a header")          \
+    X(INT, held_out, "data.held_out", "--held-out", "0", 0, OPTION_MAX_INT, "tokens",              \
+      FOR_FIXED | FOR_EVAL, "keep this many tokens at the end of the last file for evaluation")    \
+    X(FILES, eval_data, "data.eval", "--eval-data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,       \
+      "evaluate on these files instead of a held-out tail")                                        \
+    X(TEXT, out, "run.out", "--out", "", 0, 0, "folder", FOR_TRAIN,                                \
+      "the run's folder: checkpoints, metrics.jsonl, plan.txt, run.json")                          \
+    X(INT, steps, "train.steps", "--steps", "0", 0, 1e12, "steps", FOR_CHANGE,                     \
+      "optimizer steps to train for; 0: as many as --seconds allows")                              \
+    X(REAL, seconds, "train.seconds", "--seconds", "0", 0, 1e9, "seconds", FOR_CHANGE,             \
+      "time to train for, evaluation included; the schedule follows it; 0: no limit")              \
+    X(INT, batch, "train.batch", "--batch", "0", 0, 1e12, "tokens", FOR_FIXED | FOR_SPEC,          \
+      "tokens per step; 0: one microbatch")                                                        \
+    X(INT, microbatch, "train.microbatch", "--microbatch", "0", 0, 2147483647, "tokens",           \
+      FOR_FIXED | FOR_SPEC,                                                                        \
+      "tokens computed at once; gradients of a step's microbatches add up; 0: about 2048")         \
+    X(INT, seed, "train.seed", "--seed", "1", 0, 2147483647, "", FOR_FIXED,                        \
+      "of parameters, data order and every random number")                                         \
+    X(INT, threads, "train.threads", "--threads", "0", 0, 1024, "threads",                         \
+      FOR_CHANGE | FOR_EVAL | FOR_SAMPLE, "threads; 0: every core; results do not depend on it")   \
+    X(INT, eval_interval, "train.eval_interval", "--eval-interval", "0", 0, 1e12, "steps",         \
+      FOR_CHANGE, "evaluate every so many steps; 0: at the end only")                              \
+    X(INT, eval_limit, "train.eval_limit", "--eval-limit", "65536", 1, 1e15, "tokens",             \
+      FOR_CHANGE, "of an evaluation between steps; the one at the end reads everything")           \
+    X(INT, save_interval, "train.save_interval", "--save-interval", "500", 0, 1e12, "steps",       \
+      FOR_CHANGE, "save every so many steps; 0: at the end only")                                  \
+    X(INT, keep, "train.keep", "--keep", "2", 1, 1e6, "checkpoints", FOR_CHANGE,                   \
+      "newest checkpoints to keep")                                                                \
+    X(REAL, log_interval, "train.log_interval", "--log-interval", "10", 0, 1e9, "seconds",         \
+      FOR_CHANGE, "between progress lines where stderr is not a terminal; 0: a line per step")     \
+    X(REAL, lr, "optim.lr", "--lr", "0.004", 0, 1e3, "", FOR_CHANGE, "peak learning rate")         \
+    X(INT, warmup, "optim.warmup", "--warmup", "50", 0, 1e12, "steps", FOR_CHANGE,                 \
+      "the learning rate grows linearly over the first steps")                                     \
+    X(CHOICE, schedule, "optim.schedule", "--schedule", "cosine", 0, 0, "cosine|linear|constant",  \
+      FOR_CHANGE, "how the learning rate falls over the run")                                      \
+    X(REAL, min_lr, "optim.min_lr", "--min-lr", "0.1", 0, 1, "fraction", FOR_CHANGE,               \
+      "where it ends, as a fraction of the peak")                                                  \
+    X(REAL, beta1, "optim.beta1", "--beta1", "0.9", 0, 0.999999, "", FOR_CHANGE,                   \
+      "AdamW: decay of the first moment")                                                          \
+    X(REAL, beta2, "optim.beta2", "--beta2", "0.95", 0, 0.999999, "", FOR_CHANGE,                  \
+      "AdamW: decay of the second moment")                                                         \
+    X(REAL, eps, "optim.eps", "--eps", "1e-08", 1e-30, 1, "", FOR_CHANGE,                          \
+      "AdamW: added to the root of the second moment")                                             \
+    X(REAL, decay, "optim.decay", "--weight-decay", "0.1", 0, 1e3, "", FOR_CHANGE,                 \
+      "AdamW: weight decay, times the learning rate and each parameter's own multiplier")          \
+    X(REAL, clip, "optim.clip", "--clip", "1", 0, 1e30, "", FOR_CHANGE,                            \
+      "largest global gradient norm; 0: none")                                                     \
+    X(TEXT, prompt, "sample.prompt", "--prompt", "", 0, 0, "text", FOR_SAMPLE, "text to go on from") \
+    X(INT, length, "sample.length", "--length", "400", 1, 1e9, "tokens", FOR_SAMPLE,               \
+      "tokens to generate")                                                                        \
+    X(REAL, temperature, "sample.temperature", "--temperature", "0.8", 0, 100, "", FOR_SAMPLE,     \
+      "divides the logits; 0: always the likeliest token")                                         \
+    X(REAL, top_p, "sample.top_p", "--top-p", "0.95", 1e-6, 1, "probability", FOR_SAMPLE,          \
+      "draw from the likeliest tokens that together have this probability")                        \
+    X(INT, sample_seed, "sample.seed", "--seed", "1", 0, 2147483647, "", FOR_SAMPLE,               \
+      "of the draws")
+
+typedef struct OptionFiles { const char **at; int n; } OptionFiles;
+
+#define OPTION_C_INT int64_t
+#define OPTION_C_REAL double
+#define OPTION_C_TEXT const char *
+#define OPTION_C_CHOICE int64_t /* index into the choices */
+#define OPTION_C_FILES OptionFiles
+typedef enum OptionKind { OPTION_INT, OPTION_REAL, OPTION_TEXT, OPTION_CHOICE, OPTION_FILES } OptionKind;
+typedef enum OptionId {
+#define X(kind, field, ...) OPT_##field,
+    OPTION_TABLE(X)
+#undef X
+    N_OPTIONS
+} OptionId;
+
+enum { TOKENS_BYTES, TOKENS_UINT16 };                          // of OPT_tokens
+enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };  // of OPT_schedule
+
+typedef struct Options {
+    Arena *arena;
+    bool given[N_OPTIONS];       // set by the user or a record, as against the default
+#define X(kind, field, ...) OPTION_C_##kind field;
+    OPTION_TABLE(X)
+#undef X
+} Options;
+
+typedef struct OptionInfo {
+    OptionKind kind;
+    const char *path, *flag, *initial;
+    double lowest, highest;
+    const char *unit;            // or the choices, "a|b"
+    int commands;
+    const char *help;
+} OptionInfo;
+extern const OptionInfo option_info[N_OPTIONS];
+
+Options *options_create(void);                                 // at their defaults; NULL: out of memory
+void options_destroy(Options *options);                        // NULL is fine
+// One value in the form a user writes it. `as` is what messages call the option: its flag or path.
+Status options_set(Options *options, OptionId id, const char *as, const char *value);
+// Parses argv[1 ..]: flags of `command`, `--flag=value`, `--set path=value`; a FILES flag takes every
+// word up to the next flag. Other words go to `words` in order, which has room for argc. Words after
+// "--" are never flags.
+Status options_parse(Options *options, int command, int argc, char **argv, const char **words, int *n_words);
+// The value as text that options_set reads back to the same bits (files joined by spaces).
+void options_print(const Options *options, OptionId id, Text *out);
+void options_help(int command, Text *out);                     // one paragraph per option of the command
+void options_reference(Text *out);                             // the table as Markdown
+json_t *options_record(const Options *options);                // {"optim.lr": 0.004, ...}; NULL: out of memory
+Status options_read_record(Options *options, const json_t *record, const char *where);
+
+#endif
