@@ -33,9 +33,11 @@
 // `$body`-like lines for generated text. templates/cpu/prelude.h is the plan's source 0 and comes first in
 // every translation unit; templates include nothing.
 //
-// matmul: x is [rows * mid, each * k] row-major, w [experts,] [each, k, n]; experts 0: not grouped, else
-// rows is the capacity and `offsets` i32 [experts + 1] says which rows exist. `accumulate` 1: result is
-// added to what is there.
+// matmul: x is [rows, each, mid, k], w [experts,] [each, k, n], y [rows, each, mid, n]; experts 0: not
+// grouped, else rows is the capacity and `offsets` i32 [experts + 1] says which rows exist. mid and each
+// are 1 where an operation has no such axis. `accumulate` 1: result is added to what is there.
+// segment_sum: T -> S has `sequence`, R -> E has `experts` (and `offsets`). embed_w: `ids` per row.
+// clear, sumsq, adamw: n numbers. sumsq writes one number per tile of SUMSQ_TILE; clip's n counts those.
 typedef enum Family {
     FAMILY_ROW, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
@@ -64,6 +66,7 @@ typedef enum RowWhat {
 } RowWhat;
 
 enum { ROW_TILE = 64 }; // rows per tile of a row program and per partial record: part of the bits
+enum { SUMSQ_TILE = 65536 }; // numbers per partial of the gradient norm: part of the bits
 
 // How a WHAT_VALUE is found for a row follows from the types: same row axis: the same row; rowless: no
 // row; E on R: the row's expert; S on T: row / sequence. The first operand of an INDEX node (embed's
@@ -90,7 +93,8 @@ typedef struct KernelDesc {
     Family family;
     int64_t rows;                 // T, capacity of R, experts, sequences; 1 for rowless
     int64_t sequence;             // tokens per sequence, where the family uses it
-    int32_t experts, mid, each, k, n, heads, kv_heads, qk, v, window, top_k, vocab, ids;
+    int64_t n;
+    int32_t experts, mid, each, k, heads, kv_heads, qk, v, window, top_k, vocab, ids;
     float scale;
     bool causal, sinks, accumulate;
     RowBody body;                                   // FAMILY_ROW
@@ -98,6 +102,10 @@ typedef struct KernelDesc {
     double flops, bytes;                            // of one launch, by compiler/model/count.c
     Loc loc;                                        // what an error points at
 } KernelDesc;
+
+// Appends the description as text: one line, for a row program one more per load, node and store. Node
+// numbers, parameter names and locations are not in it.
+void kernel_describe(const KernelDesc *desc, Text *out);
 
 // What codegen returns; lives in the plan's arena.
 typedef struct Codegen Codegen;
