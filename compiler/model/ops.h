@@ -29,6 +29,8 @@
 //   n_valid(set)   real: valid tokens of the microbatch (rowless) or of each sequence ([S]).
 //   inv_step       real, rowless: 1 / max(1, valid tokens of the whole step).
 //   total(x)       rowless x summed over the step's microbatches; read in the update part only.
+//   arithmetic     int with int gives int, else real: an int operand of a real operation counts as that
+//                  real number. Unary real maps (exp, ..) take ints alike.
 //   div            IEEE. recip 1/a. idiv, mod: floor division of ints, as Lua. pow(a, c).
 //   min, max       the second operand where neither is strictly smaller (greater); NaN operands give NaN
 //                  or the other value, either is allowed.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Diagnostics: the message of the last failure, and its printed form with the source line and a caret.
+#include "compiler/model/private.h"
+
+#include <stdio.h>
+
+void diag_set(Model *m, const char *format, ...) {
+    memset(&m->diag, 0, sizeof m->diag);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(m->diag.message, sizeof m->diag.message, format, list);
+    va_end(list);
+}
+
+void diag_hint(Model *m, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    vsnprintf(m->diag.hint, sizeof m->diag.hint, format, list);
+    va_end(list);
+}
+
+// The line `number` (from 1) of a text, without its end; NULL if there is none.
+static const char *find_line(const char *text, uint32_t number, size_t *bytes) {
+    for (uint32_t i = 1; text && i < number; i++) {
+        text = strchr(text, '\n');
+        if (text) text++;
+    }
+    if (!text || !number) return NULL;
+    *bytes = strcspn(text, "\r\n");
+    return text;
+}
+
+static void print_caret(const char *line, size_t bytes, Loc loc, Text *out) {
+    size_t from = loc.col - 1u;
+    text_add(out, "     | ");
+    // Tabs stay tabs, so that the caret stands under its column whatever their width.
+    for (size_t i = 0; i < from; i++) text_add_n(out, i < bytes && line[i] == '\t' ? "\t" : " ", 1);
+    text_add(out, "^");
+    size_t to = from + (loc.len ? loc.len : 1u);
+    if (to > bytes) to = bytes;
+    for (size_t i = from + 1; i < to; i++) text_add_n(out, "~", 1);
+    text_add(out, "\n");
+}
+
+void diag_print(const Model *m, Loc loc, const char *message, const char *in, const char *const *notes,
+                int n_notes, const char *hint, Text *out) {
+    const SourceFile *file = loc.file && loc.file <= m->n_files ? &m->files[loc.file - 1] : NULL;
+    if (file) {
+        text_printf(out, "%s:", file->path);
+        if (loc.line) text_printf(out, "%u:", loc.line);
+        if (loc.line && loc.col) text_printf(out, "%u:", (unsigned)loc.col);
+        text_add(out, " ");
+    }
+    text_printf(out, "error: %s\n", message);
+    size_t bytes = 0;
+    const char *line = file ? find_line(file->text, loc.line, &bytes) : NULL;
+    if (line) {
+        text_printf(out, "%4u | ", loc.line);
+        text_add_n(out, line, bytes);
+        text_add(out, "\n");
+        if (loc.col) print_caret(line, bytes, loc, out);
+    }
+    if (in && *in) text_printf(out, "  in:   %s\n", in);
+    for (int i = 0; i < n_notes; i++) text_printf(out, "  note: %s\n", notes[i]);
+    if (hint && *hint) text_printf(out, "  hint: %s\n", hint);
+}
