@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Translation units to shared objects. One thread per core takes units in order, starts a compiler and
+// waits for it; this thread waits for theirs, reads what came out and reports. A pid is killed only under
+// the lock and only while its process has not been reaped, so it cannot be someone else's.
+#include "runtime/jit/compile.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+enum { MAX_WORKERS = 64, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
+
+typedef struct Outcome { int unit; Status start; int end; char message[512]; } Outcome;
+
+typedef struct Jobs {
+    const Compiler *compiler;
+    const char *const *sources, *const *objects, *const *logs; // paths, per unit
+    int n_units;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int next;                    // unit to start
+    bool stop;
+    pid_t pids[MAX_WORKERS];     // running, 0: none
+    Outcome *outcomes; int n_outcomes;
+    int n_started;               // workers that exist; each has a slot in pids
+} Jobs;
+
+static Status start_unit(const Jobs *jobs, int unit, pid_t *pid) {
+    const char *argv[JIT_MAX_FLAGS + 5];
+    int n = 0;
+    argv[n++] = jobs->compiler->path;
+    for (const char *const *flag = jobs->compiler->flags; *flag; flag++) argv[n++] = *flag;
+    argv[n++] = "-o";
+    argv[n++] = jobs->objects[unit];
+    argv[n++] = jobs->sources[unit];
+    argv[n] = NULL;
+    return process_start(argv, jobs->logs[unit], pid);
+}
+
+static void *work(void *user) {
+    Jobs *jobs = user;
+    pthread_mutex_lock(&jobs->lock);
+    int slot = jobs->n_started++;
+    while (!jobs->stop && jobs->next < jobs->n_units) {
+        int unit = jobs->next++;
+        pid_t pid = 0;
+        Outcome outcome = {.unit = unit, .start = start_unit(jobs, unit, &pid)};
+        if (outcome.start == OK) {
+            jobs->pids[slot] = pid;
+            pthread_mutex_unlock(&jobs->lock);
+            process_wait(pid);
+            pthread_mutex_lock(&jobs->lock);
+            jobs->pids[slot] = 0;
+            outcome.end = process_reap(pid);
+        } else {
+            const char *message = status_message();
+            memcpy(outcome.message, message, strnlen(message, sizeof outcome.message - 1));
+        }
+        jobs->outcomes[jobs->n_outcomes++] = outcome;
+        pthread_cond_signal(&jobs->changed);
+    }
+    pthread_mutex_unlock(&jobs->lock);
+    return NULL;
+}
+
+static void stop_all(Jobs *jobs) {
+    pthread_mutex_lock(&jobs->lock);
+    jobs->stop = true;
+    for (int i = 0; i < MAX_WORKERS; i++) {
+        if (jobs->pids[i]) kill(jobs->pids[i], SIGTERM);
+    }
+    pthread_mutex_unlock(&jobs->lock);
+}
+
+// The compiler's lines from its first error on.
+static const char *first_errors(const char *log) {
+    const char *at = strstr(log, "error:");
+    if (!at) return log;
+    while (at > log && at[-1] != '\n') at--;
+    return at;
+}
+
+static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept, Arena *arena) {
+    const char *compiler = jobs->compiler->path;
+    if (outcome->start != OK) return status_fail(outcome->start, "%s", outcome->message);
+    if (outcome->end >= 0 && WIFSIGNALED(outcome->end)) {
+        int signal = WTERMSIG(outcome->end);
+        bool asked = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+        return status_fail(asked ? ERR_INTERRUPTED : ERR_COMPILE, "%s was stopped by signal %d (%s)", compiler,
+                           signal, strsignal(signal));
+    }
+    char *log = "";
+    size_t n;
+    if (file_read(jobs->logs[outcome->unit], arena, &log, &n) != OK) log = "";
+    const char *from = first_errors(log);
+    int bytes = 0;
+    for (int lines = 0; from[bytes] && bytes < MESSAGE_BYTES; bytes++) {
+        if (from[bytes] == '\n' && ++lines == MESSAGE_LINES) break;
+    }
+    while (bytes && from[bytes - 1] == '\n') bytes--;
+    const char *source = jobs->sources[outcome->unit];
+    return status_fail(ERR_COMPILE, "%s refused generated code (status %d):\n%.*s\n  hint: %s%s", compiler,
+                       WIFEXITED(outcome->end) ? WEXITSTATUS(outcome->end) : -1, bytes, from,
+                       kept ? "the source is kept in " : "set MOEC_JIT_DUMP=DIR to keep the source",
+                       kept ? source : "");
+}
+
+// Takes outcomes as they come. Called with the workers running; returns with the failure of the first.
+static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena, void (*done)(void *user, int unit),
+                      void *user) {
+    for (int taken = 0; taken < jobs->n_units; taken++) {
+        pthread_mutex_lock(&jobs->lock);
+        while (jobs->n_outcomes == taken) pthread_cond_wait(&jobs->changed, &jobs->lock);
+        Outcome outcome = jobs->outcomes[taken];
+        pthread_mutex_unlock(&jobs->lock);
+        Unit *unit = &units[outcome.unit];
+        if (outcome.start != OK || outcome.end != 0) return compile_error(jobs, &outcome, kept, arena);
+        TRY(file_read(jobs->objects[outcome.unit], arena, &unit->object, &unit->object_bytes));
+        done(user, outcome.unit);
+    }
+    return OK;
+}
+
+static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena, void (*done)(void *user, int unit),
+                       void *user) {
+    pthread_t threads[MAX_WORKERS];
+    int n_threads = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n_units), n = 0;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); // handlers run on the program's own threads
+    while (n < n_threads && pthread_create(&threads[n], NULL, work, jobs) == 0) n++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    Status status = n ? collect(jobs, units, kept, arena, done, user)
+                      : status_fail(ERR_MEMORY, "cannot start a thread to wait for the compiler");
+    if (status != OK) stop_all(jobs);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    return status;
+}
+
+Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
+                     void (*done)(void *user, int unit), void *user) {
+    if (!n) return OK;
+    const char *scratch, *dump = getenv("MOEC_JIT_DUMP");
+    bool kept = dump && *dump;
+    if (kept) TRY(file_make_dirs(dump));
+    TRY(scratch_create(arena, &scratch));
+    const char **sources = ARENA_ARRAY(arena, const char *, n);
+    const char **objects = ARENA_ARRAY(arena, const char *, n);
+    const char **logs = ARENA_ARRAY(arena, const char *, n);
+    Jobs jobs = {
+        .compiler = compiler, .sources = sources, .objects = objects, .logs = logs, .n_units = n,
+        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER,
+        .outcomes = ARENA_ARRAY(arena, Outcome, n),
+    };
+    Status status = OK;
+    for (int i = 0; i < n; i++) {
+        const char *keep = kept ? dump : scratch;
+        sources[i] = arena_printf(arena, "%s/%s.c", keep, units[i].name);
+        logs[i] = arena_printf(arena, "%s/%s.log", keep, units[i].name);
+        objects[i] = arena_printf(arena, "%s/%s.so", scratch, units[i].name);
+        TRY_GOTO(file_write_atomic(sources[i], units[i].source, strlen(units[i].source)), done);
+    }
+    TRY_GOTO(run_jobs(&jobs, units, kept, arena, done, user), done);
+done:
+    scratch_remove(scratch);
+    return status;
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Child processes and their scratch folder.
+#include "runtime/jit/compile.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+Status scratch_create(Arena *arena, const char **dir) {
+    const char *parent = getenv("TMPDIR");
+    if (!parent || !*parent) parent = "/tmp";
+    char *path = arena_printf(arena, "%s/moec-XXXXXX", parent);
+    if (!mkdtemp(path)) {
+        return status_fail(ERR_IO, "cannot make a temporary folder %s: %s\n"
+                           "  hint: point TMPDIR at a folder that can be written", path, strerror(errno));
+    }
+    *dir = path;
+    return OK;
+}
+
+void scratch_remove(const char *dir) {
+    DIR *entries = opendir(dir);
+    if (entries) {
+        for (const struct dirent *entry; (entry = readdir(entries));) {
+            unlinkat(dirfd(entries), entry->d_name, 0);
+        }
+        closedir(entries);
+    }
+    rmdir(dir);
+}
+
+Status process_start(const char *const *argv, const char *output, pid_t *pid) {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    if (posix_spawn_file_actions_init(&files) != 0) return status_fail(ERR_MEMORY, "cannot run %s", argv[0]);
+    if (posix_spawnattr_init(&how) != 0) {
+        posix_spawn_file_actions_destroy(&files);
+        return status_fail(ERR_MEMORY, "cannot run %s", argv[0]);
+    }
+    posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigemptyset(&defaults);
+    sigaddset(&defaults, SIGINT);
+    sigaddset(&defaults, SIGTERM);
+    sigaddset(&defaults, SIGPIPE);
+    posix_spawnattr_setsigmask(&how, &none);
+    posix_spawnattr_setsigdefault(&how, &defaults);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    int error = posix_spawn(pid, argv[0], &files, &how, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&how);
+    posix_spawn_file_actions_destroy(&files);
+    if (!error) return OK;
+    return status_fail(ERR_COMPILE, "cannot run %s: %s", argv[0], strerror(error));
+}
+
+void process_wait(pid_t pid) {
+    siginfo_t info;
+    while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {}
+}
+
+int process_reap(pid_t pid) {
+    int status;
+    pid_t got;
+    while ((got = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {}
+    return got == pid ? status : -1;
+}
