@@ -14,8 +14,8 @@ static uint32_t real(Model *m, double value) { return model_const(m, value, KIND
 
 static uint32_t new_param(Model *m, bool is_state, const int32_t *dims, int rank, uint32_t route)
 {
-    char name[32];
-    snprintf(name, sizeof name, "%s%u", is_state ? "c" : "p", m->n_params);
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s%u", model_name(m, m->addr), is_state ? "c" : "p", m->n_params);
     return model_param(m, model_intern(m, name), is_state, dims, rank, route);
 }
 
@@ -102,7 +102,9 @@ uint32_t scalar_of(Model *m, uint32_t y, const char *name)
 {
     Type type = *model_type(m, y);
     uint32_t before = m->addr;
-    m->addr = model_intern(m, name);
+    char address[96];
+    snprintf(address, sizeof address, "%s.%s", model_name(m, before), name);
+    m->addr = model_intern(m, address);
     uint32_t z = model_op2(m, OP_MUL, y, numbers_like(m, type));
     if (type.rank) z = model_sum(m, z, (1u << type.rank) - 1);
     if (type.rank) z = model_reshape(m, z, NULL, 0);
@@ -117,21 +119,39 @@ void add_loss(Model *m, const char *name, uint32_t node, double weight)
     *loss = (Loss){ .node = node, .addr = model_intern(m, name), .weight = weight };
 }
 
-Model *case_model(const Case *c, int32_t sequence)
+Model *case_start(const char *name, int32_t sequence)
 {
     Model *m = model_create();
-    m->name = c->name;
+    m->name = name;
     m->vocab = CASE_VOCAB, m->width = 1, m->sequence = sequence;
-    m->addr = model_intern(m, "case");
+    return m;
+}
+
+bool case_add(Model *m, const Case *c)
+{
+    m->addr = model_intern(m, c->name);
     uint32_t y = c->build(m, c->a, c->b);
     uint32_t loss = y ? scalar_of(m, y, "weights") : 0;
     if (!loss) {
         fprintf(stderr, "case %s: %s\n  hint: %s\n", c->name, m->diag.message, m->diag.hint);
-        model_destroy(m);
-        return NULL;
+        return false;
     }
-    add_loss(m, "case.loss", loss, 1);
-    return m;
+    add_loss(m, c->name, loss, 1);
+    return true;
+}
+
+Model *case_model(const Case *c, int32_t sequence)
+{
+    Model *m = case_start(c->name, sequence);
+    if (case_add(m, c)) return m;
+    model_destroy(m);
+    return NULL;
+}
+
+bool case_owns(const Case *c, const char *address)
+{
+    size_t n = strlen(c->name);
+    return !strncmp(c->name, address, n) && (address[n] == '.' || !address[n]) && !strchr(address + n + 1, '.');
 }
 
 /* Maps -------------------------------------------------------------------------------------------------- */

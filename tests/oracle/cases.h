@@ -29,7 +29,11 @@ extern const int n_cases;
 
 enum { CASE_VOCAB = 7, CASE_EXPERTS = 5, CASE_TOP_K = 3 };
 
-Model *case_model(const Case *c, int32_t sequence); // NULL: printed why
+// A model with nothing in it; adds a case, whose parameters are "NAME.p0", ... and whose loss is "NAME".
+Model *case_start(const char *name, int32_t sequence);
+bool case_add(Model *m, const Case *c);             // false: printed why
+Model *case_model(const Case *c, int32_t sequence); // both; NULL: printed why
+bool case_owns(const Case *c, const char *address); // is it the loss's or a parameter's address?
 // Scalar sum(y * c). `name` makes c's numbers.
 uint32_t scalar_of(Model *m, uint32_t y, const char *name);
 void add_loss(Model *m, const char *name, uint32_t node, double weight);
