@@ -123,11 +123,11 @@ static void fill_table(Filler *f, const KernelDesc *d) {
     qsort(sorted, n, sizeof *sorted, by_offset);
     Text rows = {0};
     for (uint32_t i = 0; i < n; i++) {
-        text_printf(&rows, "%s    {%lld, ", i ? ",\n" : "", (long long)(sorted[i]->offset / 4));
+        text_printf(&rows, "%s{%lld, ", i ? "\n    " : "", (long long)(sorted[i]->offset / 4));
         text_add_double(&rows, (float)sorted[i]->lr);
         text_add(&rows, "f, ");
         text_add_double(&rows, (float)sorted[i]->decay);
-        text_add(&rows, "f}");
+        text_add(&rows, "f},");
     }
     fill(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
     fill_size(f, "n_table", n);

@@ -27,6 +27,9 @@ enum { LANES = 16 };
 typedef float V __attribute__((vector_size(64)));
 typedef int32_t VI __attribute__((vector_size(64)));
 typedef uint32_t VU __attribute__((vector_size(64)));
+typedef float VH __attribute__((vector_size(32)));    // half a V
+typedef double VD __attribute__((vector_size(64)));   // half a V in double
+typedef int64_t VL __attribute__((vector_size(64)));
 
 #define INFINITE __builtin_inff()
 
@@ -75,6 +78,23 @@ INLINE VI vi_select(VI mask, VI a, VI b) { return (a & mask) | (b & ~mask); }
 INLINE V v_max(V a, V b) { return v_select(a > b, a, b); } // b where either is NaN
 INLINE V v_min(V a, V b) { return v_select(a < b, a, b); }
 
+INLINE V v_sqrt(V v) {
+#if defined __clang__
+    return __builtin_elementwise_sqrt(v);
+#else
+    UNROLL for (int i = 0; i < LANES; i++) v[i] = __builtin_sqrtf(v[i]);
+    return v;
+#endif
+}
+INLINE VH v_low_half(V v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7); }
+INLINE VH v_high_half(V v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15); }
+INLINE VD v_low(V v) { return __builtin_convertvector(v_low_half(v), VD); }
+INLINE VD v_high(V v) { return __builtin_convertvector(v_high_half(v), VD); }
+INLINE V v_of_doubles(VD low, VD high) {
+    return __builtin_shufflevector(__builtin_convertvector(low, VH), __builtin_convertvector(high, VH), 0, 1,
+                                   2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+
 #define V_FOLD_(v, i)                                                                              \
     __builtin_shufflevector(v, v, 0 ^ i, 1 ^ i, 2 ^ i, 3 ^ i, 4 ^ i, 5 ^ i, 6 ^ i, 7 ^ i, 8 ^ i,   \
                             9 ^ i, 10 ^ i, 11 ^ i, 12 ^ i, 13 ^ i, 14 ^ i, 15 ^ i)
@@ -113,27 +133,16 @@ INLINE V v_fma(V a, V b, V c) {
 // The product of two floats is exact in double. The sum is not, and rounding it to nearest twice is wrong
 // near ties, so it is rounded to odd: an inexact sum (its error by TwoSum) gets an odd last bit, which
 // 53 >= 24 + 2 bits make harmless. NaN errors (infinities) leave the sum alone.
-typedef double VD8 __attribute__((vector_size(64)));
-typedef int64_t VL8 __attribute__((vector_size(64)));
-typedef float V8 __attribute__((vector_size(32)));
-INLINE V8 fma_half_(V8 a, V8 b, V8 c) {
-    VD8 p = __builtin_convertvector(a, VD8) * __builtin_convertvector(b, VD8);
-    VD8 d = __builtin_convertvector(c, VD8), zero = p - p;
-    VD8 s = p + d, back = s - p, error = (p - (s - back)) + (d - back);
-    zero = (VD8)((VL8)zero & 0);
-    VL8 inexact = (error > zero) | (error < zero);
-    VL8 outward = (error > zero) ^ (s < zero); // the exact sum is larger in magnitude
-    VL8 even = ((VL8)s & 1) - 1;               // -1 where the last bit is 0
-    VL8 step = (outward & 1) | ~outward;       // +1 or -1
-    s = (VD8)((VL8)s + (step & inexact & even));
-    return __builtin_convertvector(s, V8);
+INLINE VD fma_odd_(VD a, VD b, VD c) {
+    VD p = a * b, s = p + c, back = s - p, error = (p - (s - back)) + (c - back), zero = {0};
+    VL inexact = (error > zero) | (error < zero);
+    VL outward = (error > zero) ^ (s < zero); // the exact sum is larger in magnitude
+    VL even = ((VL)s & 1) - 1;                // -1 where the last bit is 0
+    VL step = (outward & 1) | ~outward;       // +1 or -1
+    return (VD)((VL)s + (step & inexact & even));
 }
 INLINE V v_fma(V a, V b, V c) {
-#define LOW_(v) __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7)
-#define HIGH_(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
-    return __builtin_shufflevector(fma_half_(LOW_(a), LOW_(b), LOW_(c)),
-                                   fma_half_(HIGH_(a), HIGH_(b), HIGH_(c)), 0, 1, 2, 3, 4, 5, 6, 7,
-                                   8, 9, 10, 11, 12, 13, 14, 15);
+    return v_of_doubles(fma_odd_(v_low(a), v_low(b), v_low(c)), fma_odd_(v_high(a), v_high(b), v_high(c)));
 }
 INLINE float f_fma(float a, float b, float c) { return v_fma(v_splat(a), v_splat(b), v_splat(c))[0]; }
 #endif
