@@ -69,7 +69,6 @@ uint32_t model_find(const Model *m, const Draft *draft);  // the equal node, or 
 uint32_t model_append(Model *m, const Draft *draft);      // with m's loc, addr and part; consed if the op is
 void model_cons_rebuild(Model *m);                        // after ids changed
 bool model_is_const(const Model *m, uint32_t id, double value);
-Status model_out_of_memory(Model *m);                     // fills m->diag
 
 /* print.c -------------------------------------------------------------------------------------- */
 
