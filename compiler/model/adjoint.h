@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What adjoint rules see: one forward node, the gradient of its result, and `give`.
 //
-// A rule receives g, of the type of the node's result, and gives each differentiable operand its share;
-// `give` drops what cannot reach a parameter and sums the rest to the operand's type. A rule is built
-// from ordinary nodes, so it can be differentiated again wherever its own operations can.
+// A rule receives g, of the type of the node's result, and gives each differentiable operand its
+// share; `give` drops what cannot reach a parameter and sums the rest to the operand's type. A
+// rule is built from ordinary nodes, so it can be differentiated again wherever its own
+// operations can.
 #ifndef MOEC_MODEL_ADJOINT_H
 #define MOEC_MODEL_ADJOINT_H
 
@@ -11,13 +12,13 @@
 
 typedef struct Adj {
     Model *m;
-    uint32_t node, g;        // the forward node, the gradient of its result
-    const uint8_t *reaches;  // per forward node: does it depend on a parameter, differentiably?
-    struct Share **shares;   // per forward node: what it was given, in order
-    bool failed;             // m->diag says why
+    uint32_t node, g;       // the forward node, the gradient of its result
+    const uint8_t *reaches; // per forward node: does it depend on a parameter, differentiably?
+    struct Share **shares;  // per forward node: what it was given, in order
+    bool failed;            // m->diag says why
 } Adj;
 
-void give(Adj *a, int i, uint32_t gradient);  // to operand i; 0: its making failed
+void give(Adj *a, int i, uint32_t gradient);           // to operand i; 0: its making failed
 uint32_t sum_to(Model *m, uint32_t g, const Type *to); // autodiff.c
 
 static inline uint32_t arg(const Adj *a, int i) { return model_arg(a->m, a->node, i); }

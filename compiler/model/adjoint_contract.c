@@ -11,7 +11,8 @@ static uint32_t contract(Adj *a, Op op, uint32_t x, uint32_t w) {
     return model_node(a->m, op, &attr, NULL, (uint32_t[]){ x, w }, 2);
 }
 
-// matmul_w on expert rows gives one result per expert; `give` adds them up for a weight all experts share.
+// matmul_w on expert rows gives one result per expert; `give` adds them up for a weight all
+// experts share.
 void adjoint_matmul(Adj *a) {
     if (wants(a, 0)) give(a, 0, contract(a, OP_MATMUL_T, a->g, arg(a, 1)));
     if (wants(a, 1)) give(a, 1, contract(a, OP_MATMUL_W, arg(a, 0), a->g));
@@ -27,7 +28,8 @@ void adjoint_matmul_w(Adj *a) {
     if (wants(a, 1)) give(a, 1, contract(a, OP_MATMUL, arg(a, 0), a->g));
 }
 
-// The log-sum-exp belongs to the attention itself (one kernel makes both), so it is made in its part.
+// The log-sum-exp belongs to the attention itself (one kernel makes both), so it is made in its
+// part.
 void adjoint_attend(Adj *a) {
     Attr attr = attr_of(a);
     int n = a->m->nodes[a->node].n_args;

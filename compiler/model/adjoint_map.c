@@ -27,7 +27,8 @@ void adjoint_neg(Adj *a) { give(a, 0, neg(a, a->g)); }
 
 void adjoint_recip(Adj *a) { give(a, 0, neg(a, mul(a, a->g, mul(a, a->node, a->node)))); }
 
-// x^c: c x^(c-1); with a tensor for c also y log x, which is 0 at x = 0, where the limit of y log x is.
+// x^c: c x^(c-1); with a tensor for c also y log x, which is 0 at x = 0, where the limit of y
+// log x is.
 void adjoint_pow(Adj *a) {
     uint32_t x = arg(a, 0), c = arg(a, 1);
     if (wants(a, 0)) {
@@ -73,8 +74,8 @@ void adjoint_erf(Adj *a) {
     give(a, 0, mul(a, a->g, mul(a, number(a, 1.12837916709551257390) /* 2 / sqrt(pi) */, bell)));
 }
 
-// To the first operand where it is strictly smaller (greater), else to the second: so relu'(0) = 0.
-// A choice, never a product with the mask: 0 * inf would poison the gradient.
+// To the first operand where it is strictly smaller (greater), else to the second: so relu'(0) =
+// 0. A choice, never a product with the mask: 0 * inf would poison the gradient.
 static void give_chosen(Adj *a, Op strictly) {
     uint32_t zero = number(a, 0), first = model_op2(a->m, strictly, arg(a, 0), arg(a, 1));
     if (wants(a, 0)) give(a, 0, where(a, first, a->g, zero));
@@ -97,7 +98,8 @@ void adjoint_same(Adj *a) { give(a, 0, a->g); }
 void adjoint_rotate(Adj *a) {
     Attr attr = attr_of(a);
     attr.turn.sign = (int8_t)-attr.turn.sign;
-    give(a, 0, model_node(a->m, OP_ROTATE, &attr, NULL, (uint32_t[]){ a->g, arg(a, 1), arg(a, 2) }, 3));
+    give(a, 0,
+         model_node(a->m, OP_ROTATE, &attr, NULL, (uint32_t[]){ a->g, arg(a, 1), arg(a, 2) }, 3));
 }
 
 // Reached only where a gradient arrives at an operation that has none: attention's own gradient.

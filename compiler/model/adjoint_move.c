@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adjoints of views and moves. dispatch and collect are the two directions of a partial bijection
-// between slots (token, choice) and rows, so each is the other's adjoint: dropped copies get zero.
+// Adjoints of views and moves. dispatch and collect are the two directions of a partial
+// bijection between slots (token, choice) and rows, so each is the other's adjoint: dropped
+// copies get zero.
 #include "compiler/model/adjoint.h"
 
 void adjoint_broadcast(Adj *a) { give(a, 0, a->g); } // `give` sums it back
@@ -20,7 +21,8 @@ void adjoint_slice(Adj *a) {
 
 void adjoint_pad(Adj *a) {
     Attr attr = attr_of(a);
-    give(a, 0, model_slice(a->m, a->g, attr.cut.axis, attr.cut.at, type_of(a, 0).dim[attr.cut.axis]));
+    give(a, 0,
+         model_slice(a->m, a->g, attr.cut.axis, attr.cut.at, type_of(a, 0).dim[attr.cut.axis]));
 }
 
 void adjoint_concat(Adj *a) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reverse-mode differentiation, in the graph: the gradient of every parameter as ordinary nodes.
 //
-// Nodes are walked in falling id. A node's gradient is the sum of what its readers gave, in the order
-// they gave it; then its adjoint rule passes it on. Backward nodes inherit address and location of the
-// forward node. The order of every sum is thereby fixed by the forward graph alone.
+// Nodes are walked in falling id. A node's gradient is the sum of what its readers gave, in the
+// order they gave it; then its adjoint rule passes it on. Backward nodes inherit address and
+// location of the forward node. The order of every sum is thereby fixed by the forward graph
+// alone.
 #include "compiler/model/adjoint.h"
 
 typedef struct Share {
@@ -11,14 +12,16 @@ typedef struct Share {
     struct Share *next;
 } Share;
 
-/* Which nodes matter ------------------------------------------------------------------------------- */
+/* Which nodes matter --------------------------------------------------------------------------- */
 
-// Operations that pass no gradient on by meaning. Attention's gradient has none by omission: a gradient
-// that arrives there is an error (adjoint_none).
+// Operations that pass no gradient on by meaning. Attention's gradient has none by omission: a
+// gradient that arrives there is an error (adjoint_none).
 static bool stops(Op op) {
     switch (op) {
 #define OP(name, text, lo, hi, class, shape, adjoint, flops)                                       \
-    case OP_##name: return (void *)adjoint_##adjoint == (void *)adjoint_none && op != OP_ATTEND_LSE && op != OP_ATTEND_GRAD;
+    case OP_##name:                                                                                \
+        return (void *)adjoint_##adjoint == (void *)adjoint_none && op != OP_ATTEND_LSE &&         \
+               op != OP_ATTEND_GRAD;
         OP_TABLE(OP)
 #undef OP
     default: return true;
@@ -36,7 +39,7 @@ static uint8_t *find_reaches(const Model *m) {
     return reaches;
 }
 
-/* Types ---------------------------------------------------------------------------------------------- */
+/* Types ---------------------------------------------------------------------------------------- */
 
 // Sums the features that broadcasting repeated, so that g has the features of `to` or fewer.
 static uint32_t sum_features(Model *m, uint32_t g, const Type *to) {
@@ -70,7 +73,7 @@ uint32_t sum_to(Model *m, uint32_t g, const Type *to) {
     return g && !type_equal(&m->nodes[g].type, to) ? model_broadcast(m, g, to) : g;
 }
 
-/* Sums of shares --------------------------------------------------------------------------------------- */
+/* Sums of shares ------------------------------------------------------------------------------- */
 
 static void add_share(Adj *a, uint32_t to, uint32_t gradient) {
     Share *share = ARENA_NEW(a->m->arena, Share);
@@ -85,8 +88,10 @@ void give(Adj *a, int i, uint32_t gradient) {
     if (a->failed || !a->reaches[to]) return;
     Type type = a->m->nodes[to].type;
     gradient = sum_to(a->m, gradient, &type);
-    if (gradient) add_share(a, to, gradient);
-    else a->failed = true;
+    if (gradient)
+        add_share(a, to, gradient);
+    else
+        a->failed = true;
 }
 
 // Concatenation of any number of nodes, in groups of at most MAX_ARGS.
@@ -97,7 +102,8 @@ static uint32_t concat_all(Model *m, uint32_t *nodes, uint32_t n, int32_t axis) 
         uint32_t groups = 0;
         for (uint32_t i = 0; i < n; i += MAX_ARGS) {
             int count = (int)(n - i < MAX_ARGS ? n - i : MAX_ARGS);
-            uint32_t joined = count == 1 ? nodes[i] : model_node(m, OP_CONCAT, &attr, NULL, nodes + i, count);
+            uint32_t joined =
+                count == 1 ? nodes[i] : model_node(m, OP_CONCAT, &attr, NULL, nodes + i, count);
             if (!joined) return 0;
             nodes[groups++] = joined;
         }
@@ -110,8 +116,8 @@ static bool is_pad_along(const Model *m, uint32_t id, int32_t axis) {
     return m->nodes[id].op == OP_PAD && m->nodes[id].attr.cut.axis == axis;
 }
 
-// Finds pads along `axis` that tile it, and puts their concatenation in place of the first of them.
-// False: out of nodes (m->diag). Slices that overlap or leave a gap stay as they are.
+// Finds pads along `axis` that tile it, and puts their concatenation in place of the first of
+// them. False: out of nodes (m->diag). Slices that overlap or leave a gap stay as they are.
 static bool join_pads(Model *m, Share **first, int32_t axis) {
     uint32_t n = 0;
     for (Share *s = *first; s; s = s->next) n += is_pad_along(m, s->node, axis);
@@ -155,7 +161,7 @@ static uint32_t sum_shares(Model *m, Share *shares) {
     return sum;
 }
 
-/* The walk ------------------------------------------------------------------------------------------------ */
+/* The walk ------------------------------------------------------------------------------------- */
 
 static void (*const rules[N_OPS])(Adj *) = {
 #define OP(name, text, lo, hi, class, shape, adjoint, flops) [OP_##name] = adjoint_##adjoint,
@@ -184,9 +190,12 @@ static bool walk(Adj *a, uint32_t n, uint32_t *gradients) {
         m->addr = node.addr;
         a->node = id;
         a->g = sum_shares(m, a->shares[id]);
-        if (!a->g) a->failed = true;
-        else if (node.op == OP_PARAM) gradients[node.attr.index] = a->g;
-        else rules[node.op](a);
+        if (!a->g)
+            a->failed = true;
+        else if (node.op == OP_PARAM)
+            gradients[node.attr.index] = a->g;
+        else
+            rules[node.op](a);
         if (a->failed) {
             m->diag.loc = node.loc;
             return false;
@@ -195,7 +204,8 @@ static bool walk(Adj *a, uint32_t n, uint32_t *gradients) {
     return true;
 }
 
-bool model_gradients(Model *m, const uint32_t *roots, const uint32_t *seeds, int n_roots, uint32_t *gradients) {
+bool model_gradients(Model *m, const uint32_t *roots, const uint32_t *seeds, int n_roots,
+                     uint32_t *gradients) {
     uint32_t n = m->n_nodes, addr = m->addr;
     Loc loc = m->loc;
     uint8_t part = m->part;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Construction of a Model: names, nodes, hash-consing.
 //
-// Every node passes through `model_node`: arity, shape rule, rewrites, then the table of existing nodes.
-// Two calls with equal operation, attribute, type and operands give one node; its address, location and
-// part are those of the first call. Parameters, states and effects are never merged.
+// Every node passes through `model_node`: arity, shape rule, rewrites, then the table of
+// existing nodes. Two calls with equal operation, attribute, type and operands give one node;
+// its address, location and part are those of the first call. Parameters, states and effects are
+// never merged.
 #include "compiler/model/private.h"
 
 // Operators print as symbols in errors; their names in printed graphs are listed here.
@@ -17,11 +18,10 @@
 #define SECOND_OF(a, b, ...) b
 #define SECOND(...) SECOND_OF(__VA_ARGS__)
 
-const OpInfo op_info[N_OPS] = {
-    [OP_NONE] = { "none", "none", 0, 0, CLASS_SOURCE, 0 },
+const OpInfo op_info[N_OPS] = { [OP_NONE] = { "none", "none", 0, 0, CLASS_SOURCE, 0 },
 #define OP(name, text, lo, hi, class, shape, adjoint, flops)                                       \
     [OP_##name] = { SECOND(NAMED_##name, text, ~), text, lo, hi, CLASS_##class, flops },
-    OP_TABLE(OP)
+                                OP_TABLE(OP)
 #undef OP
 };
 
@@ -59,7 +59,7 @@ void model_destroy(Model *m) {
     if (m) arena_destroy(m->arena);
 }
 
-/* Names ------------------------------------------------------------------------------------------ */
+/* Names ---------------------------------------------------------------------------------------- */
 
 static uint32_t *name_slot(const Model *m, const char *name) {
     uint32_t mask = m->cap_name_slots - 1;
@@ -90,7 +90,7 @@ uint32_t model_add_file(Model *m, const char *path, const char *text) {
     return m->n_files;
 }
 
-/* Hash-consing ----------------------------------------------------------------------------------- */
+/* Hash-consing --------------------------------------------------------------------------------- */
 
 bool op_is_consed(Op op) {
     return op != OP_PARAM && op != OP_STATE && op_info[op].class != CLASS_EFFECT;
@@ -103,7 +103,8 @@ typedef struct Key {
     Type type;
 } Key;
 
-static uint64_t key_hash(Op op, int n_args, const uint32_t *args, const Attr *attr, const Type *type) {
+static uint64_t key_hash(Op op, int n_args, const uint32_t *args, const Attr *attr,
+                         const Type *type) {
     Key key;
     memset(&key, 0, sizeof key);
     key.op = op;
@@ -116,8 +117,8 @@ static uint64_t key_hash(Op op, int n_args, const uint32_t *args, const Attr *at
 
 static bool node_is(const Model *m, uint32_t id, const Draft *d) {
     const Node *n = &m->nodes[id];
-    return n->op == d->op && n->n_args == d->n_args && !memcmp(&n->attr, &d->attr, sizeof d->attr) &&
-           type_equal(&n->type, &d->type) &&
+    return n->op == d->op && n->n_args == d->n_args &&
+           !memcmp(&n->attr, &d->attr, sizeof d->attr) && type_equal(&n->type, &d->type) &&
            !memcmp(m->args + n->args, d->args, sizeof *d->args * (size_t)d->n_args);
 }
 
@@ -133,7 +134,8 @@ uint32_t model_find(const Model *m, const Draft *d) {
 static void cons_insert(Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
     uint32_t mask = m->cap_cons - 1;
-    uint32_t at = (uint32_t)key_hash(n->op, n->n_args, m->args + n->args, &n->attr, &n->type) & mask;
+    uint32_t at =
+        (uint32_t)key_hash(n->op, n->n_args, m->args + n->args, &n->attr, &n->type) & mask;
     while (m->cons[at]) at = (at + 1) & mask;
     m->cons[at] = id;
 }
@@ -148,21 +150,31 @@ void model_cons_rebuild(Model *m) {
 
 uint32_t model_append(Model *m, const Draft *d) {
     Node node = {
-        .op = (uint16_t)d->op, .part = m->part, .n_args = (uint8_t)d->n_args, .args = m->n_args,
-        .addr = m->addr, .type = d->type, .attr = d->attr, .loc = m->loc,
+        .op = (uint16_t)d->op,
+        .part = m->part,
+        .n_args = (uint8_t)d->n_args,
+        .args = m->n_args,
+        .addr = m->addr,
+        .type = d->type,
+        .attr = d->attr,
+        .loc = m->loc,
     };
-    for (int i = 0; i < d->n_args; i++) *ARENA_PUSH(m->arena, m->args, m->n_args, m->cap_args) = d->args[i];
+    for (int i = 0; i < d->n_args; i++)
+        *ARENA_PUSH(m->arena, m->args, m->n_args, m->cap_args) = d->args[i];
     uint32_t id = m->n_nodes;
     *ARENA_PUSH(m->arena, m->nodes, m->n_nodes, m->cap_nodes) = node;
     if (!op_is_consed(d->op)) return id;
-    if (m->n_nodes * 2 >= m->cap_cons) model_cons_rebuild(m);
-    else cons_insert(m, id);
+    if (m->n_nodes * 2 >= m->cap_cons)
+        model_cons_rebuild(m);
+    else
+        cons_insert(m, id);
     return id;
 }
 
-/* Nodes ------------------------------------------------------------------------------------------ */
+/* Nodes ---------------------------------------------------------------------------------------- */
 
-// A parameter that a contraction multiplies by is a weight, also through views and marks (a tied table).
+// A parameter that a contraction multiplies by is a weight, also through views and marks (a tied
+// table).
 static void mark_weight(Model *m, uint32_t id) {
     for (;;) {
         const Node *n = &m->nodes[id];
@@ -179,24 +191,27 @@ static bool check_args(Model *m, Op op, const uint32_t *args, int n_args) {
     const OpInfo *info = &op_info[op];
     if (n_args < info->lo || n_args > info->hi) {
         if (info->lo == info->hi) {
-            diag_set(m, "%s: expected %d operand%s, got %d", info->text, info->lo, info->lo == 1 ? "" : "s", n_args);
+            diag_set(m, "%s: expected %d operand%s, got %d", info->text, info->lo,
+                     info->lo == 1 ? "" : "s", n_args);
         } else {
-            diag_set(m, "%s: expected %d to %d operands, got %d", info->text, info->lo, info->hi, n_args);
+            diag_set(m, "%s: expected %d to %d operands, got %d", info->text, info->lo, info->hi,
+                     n_args);
         }
         return false;
     }
     for (int i = 0; i < n_args; i++) {
         if (!args[i]) return false; // its maker has said why
         if (args[i] >= m->n_nodes) {
-            diag_set(m, "%s: expected operand %d to be a node, got id %u of %u", info->text, i + 1, args[i],
-                     m->n_nodes - 1);
+            diag_set(m, "%s: expected operand %d to be a node, got id %u of %u", info->text, i + 1,
+                     args[i], m->n_nodes - 1);
             return false;
         }
     }
     return true;
 }
 
-uint32_t model_node(Model *m, Op op, const Attr *attr, const Type *declared, const uint32_t *args, int n_args) {
+uint32_t model_node(Model *m, Op op, const Attr *attr, const Type *declared, const uint32_t *args,
+                    int n_args) {
     if (op == OP_NONE || op >= N_OPS) {
         diag_set(m, "expected an operation, got number %d", (int)op);
         return 0;
@@ -233,13 +248,15 @@ bool model_is_const(const Model *m, uint32_t id, double value) {
     return m->nodes[id].op == OP_CONST && m->nodes[id].attr.num == value;
 }
 
-// Equal vectors share their numbers, so that they are one node: every layer asks for the same frequencies.
+// Equal vectors share their numbers, so that they are one node: every layer asks for the same
+// frequencies.
 static uint32_t constant_offset(Model *m, const double *values, uint32_t n) {
     for (uint32_t at = 0; at + n <= m->n_constants; at++) {
         if (!memcmp(m->constants + at, values, sizeof *values * n)) return at;
     }
     uint32_t at = m->n_constants;
-    for (uint32_t i = 0; i < n; i++) *ARENA_PUSH(m->arena, m->constants, m->n_constants, m->cap_constants) = values[i];
+    for (uint32_t i = 0; i < n; i++)
+        *ARENA_PUSH(m->arena, m->constants, m->n_constants, m->cap_constants) = values[i];
     return at;
 }
 
@@ -258,7 +275,8 @@ uint32_t model_generator(Model *m, Op op, int32_t k_or_set, const int32_t *dims,
     Attr attr = { .raw = { 0, 0 } };
     Type type = { .kind = KIND_REAL, .row = ROW_T };
     if (rank < 0 || rank > MAX_RANK) {
-        diag_set(m, "%s: expected at most %d feature axes, got %d", op_info[op].text, MAX_RANK, rank);
+        diag_set(m, "%s: expected at most %d feature axes, got %d", op_info[op].text, MAX_RANK,
+                 rank);
         return 0;
     }
     type.rank = (uint8_t)rank;
@@ -321,13 +339,16 @@ uint32_t model_slice(Model *m, uint32_t x, int axis, int32_t at, int32_t size) {
     return model_node(m, OP_SLICE, &attr, &to, &x, 1);
 }
 
-uint32_t model_param(Model *m, uint32_t addr, bool is_state, const int32_t *dims, int rank, uint32_t route) {
+uint32_t model_param(Model *m, uint32_t addr, bool is_state, const int32_t *dims, int rank,
+                     uint32_t route) {
     if (rank < 0 || rank > MAX_RANK) {
         diag_set(m, "%s '%s': expected at most %d axes, got %d", is_state ? "state" : "parameter",
                  model_name(m, addr), MAX_RANK, rank);
         return 0;
     }
-    Type type = { .kind = KIND_REAL, .row = route ? ROW_E : ROW_NONE, .rank = (uint8_t)rank, .route = route };
+    Type type = {
+        .kind = KIND_REAL, .row = route ? ROW_E : ROW_NONE, .rank = (uint8_t)rank, .route = route
+    };
     for (int i = 0; i < rank; i++) type.dim[i] = dims[i];
     Attr attr = { .raw = { 0, 0 } };
     attr.index = m->n_params;
@@ -337,14 +358,19 @@ uint32_t model_param(Model *m, uint32_t addr, bool is_state, const int32_t *dims
     m->addr = outer;
     if (!id) return 0;
     Param param = {
-        .node = id, .addr = addr, .is_state = is_state, .init = is_state ? INIT_ZEROS : INIT_NORMAL,
-        .std = 0.02, .lr = 1, .loc = m->loc,
+        .node = id,
+        .addr = addr,
+        .is_state = is_state,
+        .init = is_state ? INIT_ZEROS : INIT_NORMAL,
+        .std = 0.02,
+        .lr = 1,
+        .loc = m->loc,
     };
     *ARENA_PUSH(m->arena, m->params, m->n_params, m->cap_params) = param;
     return id;
 }
 
-/* Types ------------------------------------------------------------------------------------------ */
+/* Types ---------------------------------------------------------------------------------------- */
 
 bool type_equal(const Type *a, const Type *b) { return !memcmp(a, b, sizeof *a); }
 
@@ -354,6 +380,10 @@ int64_t type_features(const Type *t) {
     return n;
 }
 
-int32_t model_experts(const Model *m, const Type *t) { return m->nodes[t->route].attr.route.experts; }
+int32_t model_experts(const Model *m, const Type *t) {
+    return m->nodes[t->route].attr.route.experts;
+}
 
-int32_t model_top_k(const Model *m, const Type *t) { return model_type(m, model_arg(m, t->route, 0))->dim[0]; }
+int32_t model_top_k(const Model *m, const Type *t) {
+    return model_type(m, model_arg(m, t->route, 0))->dim[0];
+}

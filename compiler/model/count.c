@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts: parameters, model FLOPs per token, FLOPs and bytes of single nodes.
 //
-// Model FLOPs are those of the traced graph's contractions, forward once and backward twice, 2 per
-// multiply-add. Attention counts the keys a query may see on average: half the sequence if causal, and
-// w - w^2 / 2s under a window of w. Contractions that the spec itself states to be fp32 (a router's) are
-// counted apart, as published numbers leave them out.
+// Model FLOPs are those of the traced graph's contractions, forward once and backward twice, 2
+// per multiply-add. Attention counts the keys a query may see on average: half the sequence if
+// causal, and w - w^2 / 2s under a window of w. Contractions that the spec itself states to be
+// fp32 (a router's) are counted apart, as published numbers leave them out.
 #include "compiler/model/private.h"
 
-/* Sizes ---------------------------------------------------------------------------------------------- */
+/* Sizes ---------------------------------------------------------------------------------------- */
 
 // Rows of a value per `tokens` tokens; 1 for rowless values.
 static double rows_of(const Model *m, const Type *t, double tokens) {
@@ -23,11 +23,12 @@ static double rows_of(const Model *m, const Type *t, double tokens) {
 static double elements_of(const Model *m, uint32_t id, double tokens) {
     const Type *t = model_type(m, id);
     if (t->kind == KIND_EFFECT) return 0;
-    if (t->kind == KIND_ROUTE) return tokens * model_type(m, model_arg(m, id, 0))->dim[0] * 2; // row_of_slot, slot_of_row
+    if (t->kind == KIND_ROUTE)
+        return tokens * model_type(m, model_arg(m, id, 0))->dim[0] * 2; // row_of_slot, slot_of_row
     return rows_of(m, t, tokens) * (double)type_features(t);
 }
 
-/* Multiply-adds ---------------------------------------------------------------------------------------- */
+/* Multiply-adds -------------------------------------------------------------------------------- */
 
 static double product(const int32_t *dim, int n) {
     double p = 1;
@@ -40,7 +41,8 @@ static double matmul_macs(const Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
     const Type *weight = n->op == OP_MATMUL_W ? &n->type : model_type(m, model_arg(m, id, 1));
     const Type *x = n->op == OP_MATMUL_T ? &n->type : model_type(m, model_arg(m, id, 0));
-    double middle = (double)type_features(x) / product(weight->dim, n->attr.mm.each + n->attr.mm.over);
+    double middle =
+        (double)type_features(x) / product(weight->dim, n->attr.mm.each + n->attr.mm.over);
     return (double)type_features(weight) * middle;
 }
 
@@ -50,28 +52,34 @@ static double attend_keys(const Model *m, const Attr *a, double tokens) {
     return a->attend.causal ? s / 2 : s;
 }
 
-// Forward: scores and values. Backward makes the scores again, their gradient, then three products.
+// Forward: scores and values. Backward makes the scores again, their gradient, then three
+// products.
 static double attend_macs(const Model *m, uint32_t id, double tokens) {
     const Node *n = &m->nodes[id];
     double heads = model_type(m, model_arg(m, id, 0))->dim[0];
-    double qk = model_type(m, model_arg(m, id, 0))->dim[1], v = model_type(m, model_arg(m, id, 2))->dim[1];
+    double qk = model_type(m, model_arg(m, id, 0))->dim[1],
+           v = model_type(m, model_arg(m, id, 2))->dim[1];
     double each = heads * attend_keys(m, &n->attr, tokens);
     if (n->op == OP_ATTEND) return each * (qk + v);
     static const double qk_of_part[4] = { 2, 1, 0, 0 }, v_of_part[4] = { 1, 0, 1, 0 };
-    return each * (qk_of_part[n->attr.attend.part & 3] * qk + v_of_part[n->attr.attend.part & 3] * v);
+    return each *
+           (qk_of_part[n->attr.attend.part & 3] * qk + v_of_part[n->attr.attend.part & 3] * v);
 }
 
 static double contraction_macs(const Model *m, uint32_t id, double tokens) {
     const Node *n = &m->nodes[id];
     switch (n->op) {
-    case OP_MATMUL: case OP_MATMUL_T: return rows_of(m, &n->type, tokens) * matmul_macs(m, id);
-    case OP_MATMUL_W: return rows_of(m, model_type(m, model_arg(m, id, 0)), tokens) * matmul_macs(m, id);
-    case OP_ATTEND: case OP_ATTEND_GRAD: return tokens * attend_macs(m, id, tokens);
+    case OP_MATMUL:
+    case OP_MATMUL_T: return rows_of(m, &n->type, tokens) * matmul_macs(m, id);
+    case OP_MATMUL_W:
+        return rows_of(m, model_type(m, model_arg(m, id, 0)), tokens) * matmul_macs(m, id);
+    case OP_ATTEND:
+    case OP_ATTEND_GRAD: return tokens * attend_macs(m, id, tokens);
     default: return 0;
     }
 }
 
-/* Single nodes ------------------------------------------------------------------------------------------- */
+/* Single nodes --------------------------------------------------------------------------------- */
 
 double node_flops(const Model *m, uint32_t id, int64_t tokens) {
     const Node *n = &m->nodes[id];
@@ -79,18 +87,23 @@ double node_flops(const Model *m, uint32_t id, int64_t tokens) {
     double t = (double)tokens;
     switch (info->class) {
     case CLASS_CONTRACT: // a table's gradient adds, the log-sum-exp comes with its attention
-        return n->op == OP_EMBED_W ? elements_of(m, model_arg(m, id, 0), t) : 2 * contraction_macs(m, id, t);
-    case CLASS_REDUCE: case CLASS_PARTIAL: return info->flops * elements_of(m, model_arg(m, id, 0), t);
+        return n->op == OP_EMBED_W ? elements_of(m, model_arg(m, id, 0), t)
+                                   : 2 * contraction_macs(m, id, t);
+    case CLASS_REDUCE:
+    case CLASS_PARTIAL: return info->flops * elements_of(m, model_arg(m, id, 0), t);
     case CLASS_WHOLE:
         if (n->op == OP_TOP_K) return (double)n->attr.k * elements_of(m, model_arg(m, id, 0), t);
         return info->flops * elements_of(m, id, t);
     case CLASS_EFFECT:
-        return n->op == OP_ACCUMULATE || n->op == OP_RECORD ? elements_of(m, model_arg(m, id, n->n_args - 1), t) : 0;
+        return n->op == OP_ACCUMULATE || n->op == OP_RECORD
+                   ? elements_of(m, model_arg(m, id, n->n_args - 1), t)
+                   : 0;
     default: return info->flops * elements_of(m, id, t);
     }
 }
 
-// Elements read for an operand: those of what its views look at, or of the view where it shows fewer.
+// Elements read for an operand: those of what its views look at, or of the view where it shows
+// fewer.
 static double elements_read(const Model *m, uint32_t id, double tokens) {
     double shown = elements_of(m, id, tokens);
     while (op_info[m->nodes[id].op].class == CLASS_VIEW) id = model_arg(m, id, 0);
@@ -110,16 +123,21 @@ double node_bytes(const Model *m, uint32_t id, int64_t tokens) {
         bool seen = false;
         for (int j = 0; j < i; j++) seen |= model_arg(m, id, j) == a;
         if (seen) continue;
-        if (n->op == OP_EMBED && i == 0) elements += elements_of(m, id, t); // the rows touched
-        else if (n->op == OP_UPDATE && i == 0) elements += elements_of(m, a, t); // written
-        else elements += elements_read(m, a, t);
+        if (n->op == OP_EMBED && i == 0)
+            elements += elements_of(m, id, t); // the rows touched
+        else if (n->op == OP_UPDATE && i == 0)
+            elements += elements_of(m, a, t); // written
+        else
+            elements += elements_read(m, a, t);
     }
-    if (n->op == OP_ACCUMULATE) elements += elements_of(m, model_arg(m, id, 0), t); // read and written
-    if (n->op == OP_OUTPUT || n->op == OP_RECORD) elements += elements_of(m, model_arg(m, id, 0), t);
+    if (n->op == OP_ACCUMULATE)
+        elements += elements_of(m, model_arg(m, id, 0), t); // read and written
+    if (n->op == OP_OUTPUT || n->op == OP_RECORD)
+        elements += elements_of(m, model_arg(m, id, 0), t);
     return 4 * (elements + elements_of(m, id, t));
 }
 
-/* The model ---------------------------------------------------------------------------------------------- */
+/* The model ------------------------------------------------------------------------------------ */
 
 // What training computes: everything a loss or the logits depend on.
 static uint8_t *mark_used(const Model *m) {
@@ -137,8 +155,10 @@ static double macs_per_token(const Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
     if (n->op == OP_ATTEND) return attend_macs(m, id, 1);
     if (n->op != OP_MATMUL) return 0;
-    bool per_token = n->type.row == ROW_T || n->type.row == ROW_R || (n->type.row == ROW_S && m->sequence);
-    return per_token ? contraction_macs(m, id, 1) : 0; // products of parameters do not grow with tokens
+    bool per_token =
+        n->type.row == ROW_T || n->type.row == ROW_R || (n->type.row == ROW_S && m->sequence);
+    return per_token ? contraction_macs(m, id, 1)
+                     : 0; // products of parameters do not grow with tokens
 }
 
 static bool is_table(const Model *m, const Param *p) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Diagnostics: the message of the last failure, and its printed form with the source line and a caret.
+// Diagnostics: the message of the last failure, and its printed form with the source line and a
+// caret.
 #include "compiler/model/private.h"
 
 #include <stdio.h>
@@ -42,8 +43,8 @@ static void print_caret(const char *line, size_t bytes, Loc loc, Text *out) {
     text_add(out, "\n");
 }
 
-void diag_print(const Model *m, Loc loc, const char *message, const char *in, const char *const *notes,
-                int n_notes, const char *hint, Text *out) {
+void diag_print(const Model *m, Loc loc, const char *message, const char *in,
+                const char *const *notes, int n_notes, const char *hint, Text *out) {
     const SourceFile *file = loc.file && loc.file <= m->n_files ? &m->files[loc.file - 1] : NULL;
     if (file) {
         text_printf(out, "%s:", file->path);

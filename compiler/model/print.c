@@ -54,30 +54,42 @@ static void print_attr(const Model *m, const Node *n, Text *out) {
         break;
     case OP_CONSTANT: print_constant(m, n, out); break;
     case OP_UNIFORM: text_printf(out, " at=%s", model_name(m, a->index)); break;
-    case OP_TOKENS: case OP_LABELS: case OP_SHIFT: case OP_TOP_K: case OP_ONE_HOT: case OP_SCATTER: case OP_EMBED_W:
-        text_printf(out, " k=%d", a->k);
-        break;
-    case OP_N_VALID: case OP_ROW_SUM: case OP_ROW_MAX: text_printf(out, " set=%s", set_name[a->set]); break;
-    case OP_SUM: case OP_AMAX:
+    case OP_TOKENS:
+    case OP_LABELS:
+    case OP_SHIFT:
+    case OP_TOP_K:
+    case OP_ONE_HOT:
+    case OP_SCATTER:
+    case OP_EMBED_W: text_printf(out, " k=%d", a->k); break;
+    case OP_N_VALID:
+    case OP_ROW_SUM:
+    case OP_ROW_MAX: text_printf(out, " set=%s", set_name[a->set]); break;
+    case OP_SUM:
+    case OP_AMAX:
         text_add(out, " axes=");
         for (int i = 0, first = 1; i < MAX_RANK; i++) {
             if (a->axes & 1u << i) text_printf(out, "%s%d", first ? "" : ",", i + 1), first = 0;
         }
         break;
-    case OP_SLICE: case OP_PAD: text_printf(out, " axis=%d at=%d", a->cut.axis + 1, a->cut.at); break;
+    case OP_SLICE:
+    case OP_PAD: text_printf(out, " axis=%d at=%d", a->cut.axis + 1, a->cut.at); break;
     case OP_CONCAT: text_printf(out, " axis=%d", a->cut.axis + 1); break;
     case OP_CAST: text_printf(out, " to=%s", precision_name[a->precision]); break;
-    case OP_MATMUL: case OP_MATMUL_T: case OP_MATMUL_W:
+    case OP_MATMUL:
+    case OP_MATMUL_T:
+    case OP_MATMUL_W:
         text_printf(out, " over=%d", a->mm.over);
         if (a->mm.each) text_printf(out, " each=%d", a->mm.each);
         if (a->mm.precision) text_printf(out, " precision=%s", precision_name[a->mm.precision]);
         break;
-    case OP_ATTEND: case OP_ATTEND_LSE: print_attend(a, out, false); break;
+    case OP_ATTEND:
+    case OP_ATTEND_LSE: print_attend(a, out, false); break;
     case OP_ATTEND_GRAD: print_attend(a, out, true); break;
     case OP_ROTATE:
         text_add(out, " factor=");
         text_add_decimal(out, (double)a->turn.factor);
-        text_printf(out, " sign=%d pairs=%s", a->turn.sign, a->turn.pairs == PAIRS_HALF ? "half" : "adjacent");
+        text_printf(out, " sign=%d pairs=%s", a->turn.sign,
+                    a->turn.pairs == PAIRS_HALF ? "half" : "adjacent");
         break;
     case OP_ROUTE:
         text_printf(out, " experts=%d", a->route.experts);
@@ -86,7 +98,8 @@ static void print_attr(const Model *m, const Node *n, Text *out) {
             text_add_decimal(out, (double)a->route.capacity);
         }
         break;
-    case OP_RECORD: case OP_OUTPUT: text_printf(out, " index=%u", a->index); break;
+    case OP_RECORD:
+    case OP_OUTPUT: text_printf(out, " index=%u", a->index); break;
     default: break;
     }
 }

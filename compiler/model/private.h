@@ -58,28 +58,29 @@ bool shape_effect(Shape *s);
 
 /* rewrite.c ------------------------------------------------------------------------------------ */
 
-// The node that stands for the draft, 0 if it is to be made as it is now (operands may have been put
-// into canonical order).
+// The node that stands for the draft, 0 if it is to be made as it is now (operands may have been
+// put into canonical order).
 uint32_t model_rewrite(Model *m, Draft *draft);
 
 /* build.c -------------------------------------------------------------------------------------- */
 
 bool op_is_consed(Op op);
-uint32_t model_find(const Model *m, const Draft *draft);  // the equal node, or 0
-uint32_t model_append(Model *m, const Draft *draft);      // with m's loc, addr and part; consed if the op is
-void model_cons_rebuild(Model *m);                        // after ids changed
+uint32_t model_find(const Model *m, const Draft *draft); // the equal node, or 0
+uint32_t model_append(Model *m,
+                      const Draft *draft); // with m's loc, addr and part; consed if the op is
+void model_cons_rebuild(Model *m);         // after ids changed
 bool model_is_const(const Model *m, uint32_t id, double value);
 
 /* print.c -------------------------------------------------------------------------------------- */
 
 void type_format(const Model *m, const Type *t, char *out, size_t bytes);
 extern const char *const kind_name[];
-extern const char *const row_name[];                      // "tokens", for messages
+extern const char *const row_name[]; // "tokens", for messages
 
 /* verify.c ------------------------------------------------------------------------------------- */
 
-// Renumbers: nodes order[1..n] become 1..n; nodes not listed are dropped. Tables that name nodes follow
-// (0 where theirs is gone).
+// Renumbers: nodes order[1..n] become 1..n; nodes not listed are dropped. Tables that name nodes
+// follow (0 where theirs is gone).
 void model_renumber(Model *m, const uint32_t *order, uint32_t n);
 
 #endif

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs: what a run computes, derived from the traced model.
 //
-// A program is a set of effects; everything they do not need is gone, and ids are compact, topological
-// and ordered by part (forward, backward, update). Losses and metrics become records, sums over the
-// microbatch that add up to the step's mean whatever the microbatches are:
+// A program is a set of effects; everything they do not need is gone, and ids are compact,
+// topological and ordered by part (forward, backward, update). Losses and metrics become
+// records, sums over the microbatch that add up to the step's mean whatever the microbatches
+// are:
 //
-//   [T]     row_sum(x * valid) * inv_step                 seed weight * inv_step * valid
-//   scalar  x * n_valid(microbatch) * inv_step            seed weight * inv_step * n_valid(microbatch)
-//   [S]     row_sum(x * n_valid(sequence)) * inv_step     seed weight * inv_step * n_valid(sequence)
+//   [T]     row_sum(x * valid) * inv_step
+//   scalar  x * n_valid(microbatch) * inv_step
+//   [S]     row_sum(x * n_valid(sequence)) * inv_step
+//
+// The seed of a loss is its weight * inv_step, times valid, n_valid(microbatch),
+// n_valid(sequence).
 //
 // Seeds are made of generators only: no backward starts from a stored tensor.
 #include "compiler/model/private.h"
@@ -17,8 +21,8 @@
 typedef struct Copy {
     const Model *from;
     Model *to;
-    uint32_t *map;      // of forward nodes: old id to new
-    uint32_t *updates;  // of nodes computed after the optimizer
+    uint32_t *map;     // of forward nodes: old id to new
+    uint32_t *updates; // of nodes computed after the optimizer
 } Copy;
 
 static bool program_fail(Model *m, Loc loc) {
@@ -26,7 +30,7 @@ static bool program_fail(Model *m, Loc loc) {
     return false;
 }
 
-/* Copying ------------------------------------------------------------------------------------------------ */
+/* Copying -------------------------------------------------------------------------------------- */
 
 static void copy_node(Copy *c, uint32_t id, const uint32_t *map, uint8_t part, uint32_t *out) {
     const Node *n = &c->from->nodes[id];
@@ -73,9 +77,11 @@ static void copy_forward(Copy *c, Program program) {
 // Names, files, numbers and parameters keep their indices: attributes refer to them.
 static void copy_tables(Model *to, const Model *from) {
     for (uint32_t i = 1; i < from->n_names; i++) model_intern(to, from->names[i]);
-    for (uint32_t i = 0; i < from->n_files; i++) model_add_file(to, from->files[i].path, from->files[i].text);
+    for (uint32_t i = 0; i < from->n_files; i++)
+        model_add_file(to, from->files[i].path, from->files[i].text);
     for (uint32_t i = 0; i < from->n_constants; i++) {
-        *ARENA_PUSH(to->arena, to->constants, to->n_constants, to->cap_constants) = from->constants[i];
+        *ARENA_PUSH(to->arena, to->constants, to->n_constants, to->cap_constants) =
+            from->constants[i];
     }
     for (uint32_t i = 0; i < from->n_params; i++) {
         Param param = from->params[i];
@@ -89,7 +95,7 @@ static void copy_tables(Model *to, const Model *from) {
     to->n_layers = from->n_layers;
 }
 
-/* Records and seeds ---------------------------------------------------------------------------------------- */
+/* Records and seeds ---------------------------------------------------------------------------- */
 
 static uint32_t add_effect(Model *m, Op op, uint32_t index, const uint32_t *args, int n_args) {
     Attr attr = { .raw = { 0, 0 } };
@@ -110,11 +116,13 @@ static uint32_t tokens_of_row(Model *m, uint8_t row) {
 
 static uint32_t as_real(Model *m, uint32_t x) {
     uint32_t one = model_const(m, 1, KIND_REAL);
-    if (m->nodes[x].type.kind == KIND_BOOL) return model_op3(m, OP_WHERE, x, one, model_const(m, 0, KIND_REAL));
+    if (m->nodes[x].type.kind == KIND_BOOL)
+        return model_op3(m, OP_WHERE, x, one, model_const(m, 0, KIND_REAL));
     return m->nodes[x].type.kind == KIND_INT ? model_op2(m, OP_MUL, x, one) : x;
 }
 
-static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, const char *what, int max_rank) {
+static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, const char *what,
+                   int max_rank) {
     m->loc = loc;
     m->addr = addr;
     m->part = PART_FORWARD;
@@ -124,8 +132,10 @@ static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, 
         type_format(m, &t, shape, sizeof shape);
         diag_set(m, "%s '%s' must be [T], [S] or a scalar%s; it is %s", what, model_name(m, addr),
                  max_rank ? ", or a vector without row axis" : "", shape);
-        if (t.row == ROW_R) diag_hint(m, "m.combine(rows, weights) brings rows back to tokens");
-        else if (t.rank) diag_hint(m, "m.sum(x) and m.mean(x) reduce a feature axis");
+        if (t.row == ROW_R)
+            diag_hint(m, "m.combine(rows, weights) brings rows back to tokens");
+        else if (t.rank)
+            diag_hint(m, "m.sum(x) and m.mean(x) reduce a feature axis");
         return program_fail(m, loc);
     }
     uint32_t value = model_op2(m, OP_MUL, as_real(m, x), tokens_of_row(m, t.row));
@@ -140,21 +150,24 @@ static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, 
 static bool add_records(Copy *c) {
     for (uint32_t i = 0; i < c->from->n_losses; i++) {
         const Loss *loss = &c->from->losses[i];
-        if (!record(c->to, c->map[loss->node], loss->addr, loss->loc, loss->weight, "loss", 0)) return false;
+        if (!record(c->to, c->map[loss->node], loss->addr, loss->loc, loss->weight, "loss", 0))
+            return false;
     }
     for (uint32_t i = 0; i < c->from->n_metrics; i++) {
         const Metric *metric = &c->from->metrics[i];
-        if (!record(c->to, c->map[metric->node], metric->addr, metric->loc, 0, "metric", 1)) return false;
+        if (!record(c->to, c->map[metric->node], metric->addr, metric->loc, 0, "metric", 1))
+            return false;
     }
     return true;
 }
 
-/* Backward --------------------------------------------------------------------------------------------------- */
+/* Backward ------------------------------------------------------------------------------------- */
 
 static bool add_gradients(Copy *c) {
     Model *m = c->to;
     uint32_t n = c->from->n_losses, n_roots = 0;
-    uint32_t *roots = ARENA_ARRAY(m->arena, uint32_t, n + 1), *seeds = ARENA_ARRAY(m->arena, uint32_t, n + 1);
+    uint32_t *roots = ARENA_ARRAY(m->arena, uint32_t, n + 1),
+             *seeds = ARENA_ARRAY(m->arena, uint32_t, n + 1);
     uint32_t *gradients = ARENA_ARRAY(m->arena, uint32_t, m->n_params + 1);
     m->part = PART_BACKWARD;
     for (uint32_t i = 0; i < n; i++) {
@@ -165,7 +178,8 @@ static bool add_gradients(Copy *c) {
         roots[n_roots] = c->map[loss->node];
         uint32_t scale = model_op2(m, OP_MUL, model_const(m, loss->weight, KIND_REAL),
                                    model_generator(m, OP_INV_STEP, 0, NULL, 0));
-        seeds[n_roots++] = model_op2(m, OP_MUL, tokens_of_row(m, m->nodes[c->map[loss->node]].type.row), scale);
+        seeds[n_roots++] =
+            model_op2(m, OP_MUL, tokens_of_row(m, m->nodes[c->map[loss->node]].type.row), scale);
     }
     if (!model_gradients(m, roots, seeds, (int)n_roots, gradients)) return false;
     for (uint32_t i = 0; i < m->n_params; i++) {
@@ -179,8 +193,8 @@ static bool add_gradients(Copy *c) {
     return true;
 }
 
-// Rowless backward values of sums that forward has made (the coefficient of a balance loss) move there:
-// forward ends those sums anyway.
+// Rowless backward values of sums that forward has made (the coefficient of a balance loss) move
+// there: forward ends those sums anyway.
 static void move_to_forward(Model *m) {
     uint8_t *summed = ARENA_ARRAY(m->arena, uint8_t, m->n_nodes);
     for (uint32_t id = 1; id < m->n_nodes; id++) {
@@ -192,14 +206,16 @@ static void move_to_forward(Model *m) {
             uint32_t a = model_arg(m, id, i);
             uint8_t from = op_info[m->nodes[a].op].class;
             summed[id] |= summed[a];
-            forward &= m->nodes[a].part == PART_FORWARD || from == CLASS_SOURCE || from == CLASS_GENERATOR;
+            forward &=
+                m->nodes[a].part == PART_FORWARD || from == CLASS_SOURCE || from == CLASS_GENERATOR;
         }
-        bool plain = class == CLASS_MAP || class == CLASS_VIEW || class == CLASS_REDUCE || class == CLASS_WHOLE;
+        bool plain = class == CLASS_MAP || class == CLASS_VIEW || class == CLASS_REDUCE ||
+                     class == CLASS_WHOLE;
         if (forward && plain && summed[id] && n->type.row == ROW_NONE) n->part = PART_FORWARD;
     }
 }
 
-/* Updates ----------------------------------------------------------------------------------------------------- */
+/* Updates -------------------------------------------------------------------------------------- */
 
 // After the optimizer there are no tokens: states, parameters, numbers and totals only.
 static bool fits_update(Copy *c, uint32_t id, Loc loc) {
@@ -208,9 +224,12 @@ static bool fits_update(Copy *c, uint32_t id, Loc loc) {
     if (!rows && n->op != OP_N_VALID) return true;
     char shape[128];
     type_format(c->from, &n->type, shape, sizeof shape);
-    diag_set(c->to, "update: the new state may depend on the old one and the total only, it reads %s %s", op_info[n->op].text,
-             shape);
-    diag_hint(c->to, "pass what it needs as the contribution: m.update(state, x, f) calls f(state, total of x)");
+    diag_set(c->to,
+             "update: the new state may depend on the old one and the total only, it reads %s %s",
+             op_info[n->op].text, shape);
+    diag_hint(
+        c->to,
+        "pass what it needs as the contribution: m.update(state, x, f) calls f(state, total of x)");
     return program_fail(c->to, loc);
 }
 
@@ -219,7 +238,8 @@ static bool copy_update(Copy *c, const Update *update) {
     uint8_t *live = ARENA_ARRAY(c->to->arena, uint8_t, from->n_nodes);
     mark(live, update->next);
     for (uint32_t id = from->n_nodes - 1; id > 0; id--) {
-        for (int i = 0; live[id] && from->nodes[id].op != OP_TOTAL && i < from->nodes[id].n_args; i++) {
+        for (int i = 0; live[id] && from->nodes[id].op != OP_TOTAL && i < from->nodes[id].n_args;
+             i++) {
             mark(live, model_arg(from, id, i));
         }
     }
@@ -254,10 +274,10 @@ static bool add_updates(Copy *c) {
     return true;
 }
 
-/* The whole ------------------------------------------------------------------------------------------------------ */
+/* The whole ------------------------------------------------------------------------------------ */
 
-// Drops what no effect needs and orders by part. Sources belong to no part; they count as forward, so
-// that an edge never leads back to an earlier part and the order stays topological.
+// Drops what no effect needs and orders by part. Sources belong to no part; they count as
+// forward, so that an edge never leads back to an earlier part and the order stays topological.
 static void compact(Model *m) {
     uint8_t *live = ARENA_ARRAY(m->arena, uint8_t, m->n_nodes);
     uint32_t *order = ARENA_ARRAY(m->arena, uint32_t, m->n_nodes), n = 0;
@@ -265,7 +285,8 @@ static void compact(Model *m) {
     mark_needs(m, live);
     for (uint32_t id = 1; id < m->n_nodes; id++) {
         uint8_t class = op_info[m->nodes[id].op].class;
-        if (class == CLASS_SOURCE || (class == CLASS_GENERATOR && m->nodes[id].op != OP_TOTAL)) m->nodes[id].part = PART_FORWARD;
+        if (class == CLASS_SOURCE || (class == CLASS_GENERATOR && m->nodes[id].op != OP_TOTAL))
+            m->nodes[id].part = PART_FORWARD;
     }
     for (uint8_t part = PART_FORWARD; part <= PART_UPDATE; part++) {
         for (uint32_t id = 1; id < m->n_nodes; id++) {
@@ -306,7 +327,8 @@ Model *model_program(Model *from, Program program) {
     jmp_buf oom;
     if (!to || setjmp(oom)) {
         model_destroy(to);
-        diag_set(from, "out of memory: expected room for the graph of program '%s'", program_name[program]);
+        diag_set(from, "out of memory: expected room for the graph of program '%s'",
+                 program_name[program]);
         return NULL;
     }
     arena_on_oom(to->arena, &oom);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Canonical form: one table of rewrites, applied to every node before it is made.
 //
-// Rules. A row may return an existing or new node of exactly the draft's type, or reorder the draft's
-// operands in place. No row changes a finite result beyond rounding (signs of zeros aside), none
-// reassociates. Termination: what a row makes is a constant, an operand, or operations with a smaller
-// rank in the order pow > div > mul, transpose and reshape, broadcast, slice chains only ever shrink.
+// Rules. A row may return an existing or new node of exactly the draft's type, or reorder the
+// draft's operands in place. No row changes a finite result beyond rounding (signs of zeros
+// aside), none reassociates. Termination: what a row makes is a constant, an operand, or
+// operations with a smaller rank in the order pow > div > mul, transpose and reshape, broadcast,
+// slice chains only ever shrink.
 #include "compiler/model/private.h"
 
 #include <math.h>
@@ -13,7 +14,8 @@ static uint32_t arg_of(const Model *m, uint32_t id, Op op) {
     return m->nodes[id].op == op ? model_arg(m, id, 0) : 0;
 }
 
-// Operand i, if the draft may be replaced by it: an operand of another shape or kind is not its equal.
+// Operand i, if the draft may be replaced by it: an operand of another shape or kind is not its
+// equal.
 static uint32_t same(const Model *m, const Draft *d, int i) {
     return type_equal(&m->nodes[d->args[i]].type, &d->type) ? d->args[i] : 0;
 }
@@ -28,7 +30,7 @@ static uint32_t order_operands(Model *m, Draft *d) {
     return 0;
 }
 
-/* Constant folding ------------------------------------------------------------------------------- */
+/* Constant folding ----------------------------------------------------------------------------- */
 
 static double floor_mod(double a, double b) { return a - b * floor(a / b); }
 
@@ -78,23 +80,29 @@ static uint32_t fold_constants(Model *m, Draft *d) {
     return model_const(m, value, d->type.kind);
 }
 
-/* Identities ------------------------------------------------------------------------------------- */
+/* Identities ----------------------------------------------------------------------------------- */
 
 static uint32_t add_zero(Model *m, Draft *d) {
     if (model_is_const(m, d->args[1], 0) && same(m, d, 0)) return d->args[0];
     return model_is_const(m, d->args[0], 0) ? same(m, d, 1) : 0;
 }
 
-static uint32_t sub_zero(Model *m, Draft *d) { return model_is_const(m, d->args[1], 0) ? same(m, d, 0) : 0; }
+static uint32_t sub_zero(Model *m, Draft *d) {
+    return model_is_const(m, d->args[1], 0) ? same(m, d, 0) : 0;
+}
 
 static uint32_t mul_one(Model *m, Draft *d) {
     if (model_is_const(m, d->args[1], 1) && same(m, d, 0)) return d->args[0];
     return model_is_const(m, d->args[0], 1) ? same(m, d, 1) : 0;
 }
 
-static uint32_t div_one(Model *m, Draft *d) { return model_is_const(m, d->args[1], 1) ? same(m, d, 0) : 0; }
+static uint32_t div_one(Model *m, Draft *d) {
+    return model_is_const(m, d->args[1], 1) ? same(m, d, 0) : 0;
+}
 
-static uint32_t pow_one(Model *m, Draft *d) { return model_is_const(m, d->args[1], 1) ? same(m, d, 0) : 0; }
+static uint32_t pow_one(Model *m, Draft *d) {
+    return model_is_const(m, d->args[1], 1) ? same(m, d, 0) : 0;
+}
 
 static uint32_t pow_two(Model *m, Draft *d) {
     uint32_t x = d->args[0];
@@ -109,7 +117,9 @@ static uint32_t div_sqrt(Model *m, Draft *d) {
 // The operation undoes itself: --x, and the transpose of a transpose.
 static uint32_t twice_undone(Model *m, Draft *d) { return arg_of(m, d->args[0], d->op); }
 
-static uint32_t twice_once(Model *m, Draft *d) { return m->nodes[d->args[0]].op == d->op ? d->args[0] : 0; }
+static uint32_t twice_once(Model *m, Draft *d) {
+    return m->nodes[d->args[0]].op == d->op ? d->args[0] : 0;
+}
 
 static uint32_t view_identity(Model *m, Draft *d) { return same(m, d, 0); }
 
@@ -126,7 +136,7 @@ static uint32_t slice_of_slice(Model *m, Draft *d) {
     return model_node(m, OP_SLICE, &attr, &d->type, &x, 1);
 }
 
-/* The table -------------------------------------------------------------------------------------- */
+/* The table ------------------------------------------------------------------------------------ */
 
 // `op` OP_NONE: every map. Rows are tried in order; the first that yields a node wins.
 static const struct Rewrite {

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Verifier ------------------------------------------------------------------------------------------- */
+/* Verifier ------------------------------------------------------------------------------------- */
 
 static bool broken(Model *m, uint32_t id, const char *format, ...) PRINTF_LIKE(3, 4);
 
@@ -16,8 +16,10 @@ static bool broken(Model *m, uint32_t id, const char *format, ...) {
     va_end(list);
     bool node = id && id < m->n_nodes;
     const char *name = node && m->nodes[id].op < N_OPS ? op_info[m->nodes[id].op].name : "?";
-    if (node) diag_set(m, "graph: node %%%u (%s): %s", id, name, text);
-    else diag_set(m, "graph: %s", text);
+    if (node)
+        diag_set(m, "graph: node %%%u (%s): %s", id, name, text);
+    else
+        diag_set(m, "graph: %s", text);
     m->diag.blame[0] = node ? id : 0;
     if (node) m->diag.loc = m->nodes[id].loc;
     return false;
@@ -25,15 +27,18 @@ static bool broken(Model *m, uint32_t id, const char *format, ...) {
 
 static bool verify_operands(Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
-    if (n->op == OP_NONE || n->op >= N_OPS) return broken(m, id, "expected an operation, got number %u", n->op);
+    if (n->op == OP_NONE || n->op >= N_OPS)
+        return broken(m, id, "expected an operation, got number %u", n->op);
     const OpInfo *info = &op_info[n->op];
     if (n->n_args < info->lo || n->n_args > info->hi) {
         return broken(m, id, "expected %d to %d operands, got %d", info->lo, info->hi, n->n_args);
     }
-    if ((uint64_t)n->args + n->n_args > m->n_args) return broken(m, id, "operands lie outside the table");
+    if ((uint64_t)n->args + n->n_args > m->n_args)
+        return broken(m, id, "operands lie outside the table");
     for (int i = 0; i < n->n_args; i++) {
         uint32_t a = m->args[n->args + (uint32_t)i];
-        if (!a || a >= id) return broken(m, id, "expected operand %d to precede it, got %%%u", i + 1, a);
+        if (!a || a >= id)
+            return broken(m, id, "expected operand %d to precede it, got %%%u", i + 1, a);
     }
     return true;
 }
@@ -42,10 +47,13 @@ static bool verify_type(Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
     bool routed = n->type.row == ROW_R || n->type.row == ROW_E;
     if (n->type.unused || n->type.rank > MAX_RANK) return broken(m, id, "the type is malformed");
-    if (routed && (!n->type.route || n->type.route >= id || m->nodes[n->type.route].op != OP_ROUTE)) {
-        return broken(m, id, "expected rows of a route that precedes, got route %%%u", n->type.route);
+    if (routed &&
+        (!n->type.route || n->type.route >= id || m->nodes[n->type.route].op != OP_ROUTE)) {
+        return broken(m, id, "expected rows of a route that precedes, got route %%%u",
+                      n->type.route);
     }
-    if (!routed && n->type.route) return broken(m, id, "expected no route, got %%%u", n->type.route);
+    if (!routed && n->type.route)
+        return broken(m, id, "expected no route, got %%%u", n->type.route);
     Draft draft = { .op = n->op, .attr = n->attr, .n_args = n->n_args };
     if (n->n_args) memcpy(draft.args, m->args + n->args, sizeof *draft.args * n->n_args);
     Type stored = n->type;
@@ -64,13 +72,17 @@ static bool verify_type(Model *m, uint32_t id) {
 
 static bool verify_names(Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
-    if (n->addr >= m->n_names) return broken(m, id, "expected an interned address, got %u", n->addr);
-    if (n->loc.file > m->n_files) return broken(m, id, "expected a known file, got %u", n->loc.file);
+    if (n->addr >= m->n_names)
+        return broken(m, id, "expected an interned address, got %u", n->addr);
+    if (n->loc.file > m->n_files)
+        return broken(m, id, "expected a known file, got %u", n->loc.file);
     if (n->op != OP_PARAM && n->op != OP_STATE) return true;
     if (n->attr.index >= m->n_params || m->params[n->attr.index].node != id) {
-        return broken(m, id, "expected its row in the table of parameters, got index %u", n->attr.index);
+        return broken(m, id, "expected its row in the table of parameters, got index %u",
+                      n->attr.index);
     }
-    if (m->params[n->attr.index].is_state != (n->op == OP_STATE)) return broken(m, id, "its row is of the other kind");
+    if (m->params[n->attr.index].is_state != (n->op == OP_STATE))
+        return broken(m, id, "its row is of the other kind");
     return true;
 }
 
@@ -79,7 +91,8 @@ static bool is_free_source(const Node *n) {
     return class == CLASS_SOURCE || (class == CLASS_GENERATOR && n->op != OP_TOTAL);
 }
 
-// In a program, parts run one after the other: a value may be read in its own part or a later one.
+// In a program, parts run one after the other: a value may be read in its own part or a later
+// one.
 static bool verify_part(Model *m, uint32_t id) {
     const Node *n = &m->nodes[id];
     if (n->part > PART_UPDATE) return broken(m, id, "expected a part, got %u", n->part);
@@ -96,9 +109,12 @@ static bool verify_params(Model *m) {
     uint8_t *seen = ARENA_ARRAY(m->arena, uint8_t, m->n_names);
     for (uint32_t i = 0; i < m->n_params; i++) {
         const Param *p = &m->params[i];
-        if (p->addr >= m->n_names) return broken(m, p->node, "expected an interned address, got %u", p->addr);
-        if (seen[p->addr]++) return broken(m, p->node, "the address '%s' is used twice", model_name(m, p->addr));
-        if (p->node >= m->n_nodes) return broken(m, 0, "parameter '%s' has no node", model_name(m, p->addr));
+        if (p->addr >= m->n_names)
+            return broken(m, p->node, "expected an interned address, got %u", p->addr);
+        if (seen[p->addr]++)
+            return broken(m, p->node, "the address '%s' is used twice", model_name(m, p->addr));
+        if (p->node >= m->n_nodes)
+            return broken(m, 0, "parameter '%s' has no node", model_name(m, p->addr));
         if (p->node && m->nodes[p->node].op != (p->is_state ? OP_STATE : OP_PARAM)) {
             return broken(m, p->node, "expected the node of '%s'", model_name(m, p->addr));
         }
@@ -117,10 +133,13 @@ static bool verify_effects(Model *m) {
         if (listed[id]++) return broken(m, id, "the effect is listed twice");
         const Node *n = &m->nodes[id];
         if (n->op == OP_RECORD) {
-            if (n->attr.index >= m->n_records) return broken(m, id, "expected one of %u records, got %u", m->n_records, n->attr.index);
+            if (n->attr.index >= m->n_records)
+                return broken(m, id, "expected one of %u records, got %u", m->n_records,
+                              n->attr.index);
             int64_t numbers = type_features(&m->nodes[model_arg(m, id, 0)].type);
             if (numbers != m->records[n->attr.index].n) {
-                return broken(m, id, "expected %d numbers, got %lld", m->records[n->attr.index].n, (long long)numbers);
+                return broken(m, id, "expected %d numbers, got %lld", m->records[n->attr.index].n,
+                              (long long)numbers);
             }
         }
         if (n->op == OP_ACCUMULATE && accumulated[m->nodes[model_arg(m, id, 0)].attr.index]++) {
@@ -128,7 +147,8 @@ static bool verify_effects(Model *m) {
         }
     }
     for (uint32_t id = 1; id < m->n_nodes; id++) {
-        if (op_info[m->nodes[id].op].class == CLASS_EFFECT && !listed[id]) return broken(m, id, "the effect is not listed");
+        if (op_info[m->nodes[id].op].class == CLASS_EFFECT && !listed[id])
+            return broken(m, id, "the effect is not listed");
     }
     return true;
 }
@@ -141,9 +161,12 @@ bool model_verify(Model *m) {
     return verify_params(m) && verify_effects(m);
 }
 
-/* Order ------------------------------------------------------------------------------------------------ */
+/* Order ---------------------------------------------------------------------------------------- */
 
-typedef struct Visit { uint32_t id; int next; } Visit;
+typedef struct Visit {
+    uint32_t id;
+    int next;
+} Visit;
 
 // What must stand before a node: its operands, and the route its rows belong to.
 static uint32_t dependency(const Model *m, uint32_t id, int i) {
@@ -153,7 +176,8 @@ static uint32_t dependency(const Model *m, uint32_t id, int i) {
 }
 
 // Depth first, without recursion: graphs are as deep as models have operations.
-static uint32_t visit(const Model *m, uint32_t root, uint8_t *seen, Visit *stack, uint32_t *order, uint32_t n) {
+static uint32_t visit(const Model *m, uint32_t root, uint8_t *seen, Visit *stack, uint32_t *order,
+                      uint32_t n) {
     uint32_t depth = 0;
     if (seen[root]) return n;
     seen[root] = 1;
@@ -204,7 +228,8 @@ void model_renumber(Model *m, const uint32_t *order, uint32_t n) {
     for (uint32_t i = 1; i <= n; i++) {
         Node *node = &nodes[i];
         *node = m->nodes[order[i]];
-        for (int a = 0; a < node->n_args; a++) args[n_args + (uint32_t)a] = map[m->args[node->args + (uint32_t)a]];
+        for (int a = 0; a < node->n_args; a++)
+            args[n_args + (uint32_t)a] = map[m->args[node->args + (uint32_t)a]];
         node->args = n_args;
         n_args += node->n_args;
         node->type.route = map[node->type.route];
