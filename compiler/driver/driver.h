@@ -17,7 +17,7 @@
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model")                                                                             \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint")                      \
-    X(eval, "RUN [--data FILE...]", "held-out loss of a run's newest checkpoint")                  \
+    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint")                  \
     X(sample, "RUN [--prompt TEXT] [--length N]", "generate from a run's newest checkpoint")
 
 #define X(name, arguments, summary) int cmd_##name(int argc, char **argv);

@@ -171,8 +171,15 @@ static Status unknown_flag(int command, const char *flag) {
                        command_name(command), command_name(command));
 }
 
+// A files option of the command line replaces what was there before, once.
+static Status assign(Options *options, OptionId id, const char *as, const char *value, bool *seen) {
+    if (option_info[id].kind == OPTION_FILES && !seen[id]) *(OptionFiles *)field_of(options, id) = (OptionFiles) { 0 };
+    seen[id] = true;
+    return options_set(options, id, as, value);
+}
+
 // --set path=value
-static Status set_path(Options *options, int command, const char *text) {
+static Status set_path(Options *options, int command, const char *text, bool *seen) {
     const char *equals = strchr(text, '=');
     if (!equals)
         return status_fail(ERR_ARGUMENT, "--set is given '%s', expected path=value\n  hint: for example "
@@ -182,7 +189,7 @@ static Status set_path(Options *options, int command, const char *text) {
     int n = 0;
     for (int i = 0; i < N_OPTIONS; i++) {
         if (!(option_info[i].commands & command)) continue;
-        if (!strcmp(option_info[i].path, path)) return options_set(options, (OptionId)i, path, equals + 1);
+        if (!strcmp(option_info[i].path, path)) return assign(options, (OptionId)i, path, equals + 1, seen);
         paths[n++] = option_info[i].path;
     }
     const char *near = text_nearest(path, paths, n);
@@ -194,6 +201,7 @@ static Status set_path(Options *options, int command, const char *text) {
 }
 
 Status options_parse(Options *options, int command, int argc, char **argv, const char **words, int *n_words) {
+    bool seen[N_OPTIONS] = { 0 };
     *n_words = 0;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
@@ -218,13 +226,13 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
             return status_fail(ERR_ARGUMENT, "%s needs a value\n  hint: %s %s", flag, flag,
                                is_set ? "path=value" : option_info[id].unit[0] ? option_info[id].unit : "number");
         if (is_set) {
-            TRY(set_path(options, command, value));
+            TRY(set_path(options, command, value, seen));
             continue;
         }
-        TRY(options_set(options, (OptionId)id, flag, value));
+        TRY(assign(options, (OptionId)id, flag, value, seen));
         bool many = option_info[id].kind == OPTION_FILES && !word[n];
         while (many && i + 1 < argc && strncmp(argv[i + 1], "--", 2))
-            TRY(options_set(options, (OptionId)id, flag, argv[++i]));
+            TRY(assign(options, (OptionId)id, flag, argv[++i], seen));
     }
     return OK;
 }

@@ -23,12 +23,12 @@ enum {
 
 // X(kind, field, path, flag, default, lowest, highest, unit or choices, commands, help)
 #define OPTION_TABLE(X)                                                                            \
-    X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,                \
+    X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED,                           \
       "training data; gzip is recognised; each file is one document")                              \
     X(CHOICE, tokens, "data.tokens", "--tokens", "bytes", 0, 0, "bytes|uint16", FOR_FIXED,         \
       "what a file holds: any bytes, or little-endian 16-bit token ids without a header")          \
     X(INT, held_out, "data.held_out", "--held-out", "0", 0, OPTION_MAX_INT, "tokens",              \
-      FOR_FIXED | FOR_EVAL, "keep this many tokens at the end of the last file for evaluation")    \
+      FOR_FIXED, "keep this many tokens at the end of the last file for evaluation")    \
     X(FILES, eval_data, "data.eval", "--eval-data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,       \
       "evaluate on these files instead of a held-out tail")                                        \
     X(TEXT, out, "run.out", "--out", "", 0, 0, "folder", FOR_TRAIN,                                \

@@ -137,9 +137,13 @@ static int by_address(const void *left, const void *right) {
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
+static int by_name(const void *left, const void *right) {
+    return strcmp(((const Tensor *)left)->name, ((const Tensor *)right)->name);
+}
+
 static Status read_header(const char *path, Arena *arena, const json_t *header, const uint8_t *data,
                           uint64_t data_bytes, TensorFile *out) {
-    out->tensors = ARENA_ARRAY(arena, Tensor, json_object_size(header) + 1);
+    out->tensors = ARENA_ARRAY(arena, Tensor, json_object_size(header) + 1); // one more: never of no bytes
     const char *name;
     json_t *entry;
     json_object_foreach((json_t *)(uintptr_t)header, name, entry) {
@@ -161,6 +165,7 @@ static Status read_header(const char *path, Arena *arena, const json_t *header, 
         at += out->tensors[i].bytes;
     }
     if (at != data + data_bytes) return damaged(path, "data follows its last tensor");
+    qsort(out->tensors, (size_t)out->n_tensors, sizeof *out->tensors, by_name); // for tensors_find
     return OK;
 }
 
@@ -211,7 +216,6 @@ void tensors_close(TensorFile *file) {
 }
 
 const Tensor *tensors_find(const TensorFile *file, const char *name) {
-    for (int i = 0; i < file->n_tensors; i++)
-        if (!strcmp(file->tensors[i].name, name)) return &file->tensors[i];
-    return NULL;
+    Tensor key = { .name = name };
+    return bsearch(&key, file->tensors, (size_t)file->n_tensors, sizeof key, by_name);
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec COMMAND ...`: finds the subcommand, answers --help and --version.
+#include <stdio.h>
+
+#include "compiler/driver/driver.h"
+#include "runtime/train/options.h"
+
+static const struct { const char *name, *arguments, *summary; int (*run)(int argc, char **argv); } commands[] = {
+#define X(name, arguments, summary) { #name, arguments, summary, cmd_##name },
+    DRIVER_COMMANDS(X)
+#undef X
+};
+
+static void print_usage(FILE *out) {
+    fprintf(out, "moec %s: compiles and trains Mixture-of-Experts models\n\n", MOEC_VERSION);
+    for (int i = 0; i < COUNT_OF(commands); i++)
+        fprintf(out, "  moec %-7s %s\n               %s\n", commands[i].name, commands[i].arguments, commands[i].summary);
+    fprintf(out, "\n  moec COMMAND --help   options of a command\n  moec --version\n");
+}
+
+static int options_of(const char *command) {
+    static const struct { const char *name; int options; } takers[] = {
+        { "train", FOR_TRAIN }, { "resume", FOR_RESUME }, { "eval", FOR_EVAL }, { "sample", FOR_SAMPLE },
+    };
+    for (int i = 0; i < COUNT_OF(takers); i++)
+        if (!strcmp(takers[i].name, command)) return takers[i].options;
+    return 0;
+}
+
+static int print_help(int command) {
+    printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments, commands[command].summary);
+    int options = options_of(commands[command].name);
+    if (!options) return 0;
+    Text text = { 0 };
+    options_help(options, &text);
+    printf("\noptions [defaults]\n%s", text_cstr(&text));
+    text_finish(&text);
+    return 0;
+}
+
+static int unknown_command(const char *name) {
+    const char *names[COUNT_OF(commands)];
+    for (int i = 0; i < COUNT_OF(commands); i++) names[i] = commands[i].name;
+    const char *near = text_nearest(name, names, COUNT_OF(commands));
+    if (near) status_fail(ERR_ARGUMENT, "unknown command '%s'\n  hint: did you mean 'moec %s'?", name, near);
+    else status_fail(ERR_ARGUMENT, "unknown command '%s'\n  hint: 'moec --help' lists them", name);
+    return driver_fail(ERR_ARGUMENT);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    if (!strcmp(argv[1], "--version")) {
+        printf("moec %s\n", MOEC_VERSION);
+        return 0;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        print_usage(stdout);
+        return 0;
+    }
+    int command = 0;
+    while (command < COUNT_OF(commands) && strcmp(commands[command].name, argv[1])) command++;
+    if (command == COUNT_OF(commands)) return unknown_command(argv[1]);
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return print_help(command);
+    return commands[command].run(argc - 1, argv + 1);
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a run: what is written once when it starts, and the lock.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "runtime/train/train.h"
+
+enum { PATH_BYTES = 4096 };
+
+static Status join(char out[PATH_BYTES], const char *run, const char *name) {
+    int n = snprintf(out, PATH_BYTES, "%s/%s", run, name);
+    return n < PATH_BYTES ? OK : status_fail(ERR_ARGUMENT, "path too long: %s/%s", run, name);
+}
+
+static Status write_plan(const char *run, const char *name, const Plan *plan) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, name));
+    Text text = { 0 };
+    plan_print(plan, &text);
+    Status status = file_write_atomic(path, text.at, text.bytes);
+    text_finish(&text);
+    return status;
+}
+
+static Status write_file(const char *run, const RunFile *file) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, file->name));
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    Status status = file_make_dirs(path);
+    *slash = '/';
+    TRY(status);
+    return file_write_atomic(path, file->text, file->bytes);
+}
+
+// run.json without its options, which change.
+static json_t *record_of(const RunSource *source, const Options *options) {
+    char hex[33];
+    hash_hex(plan_hash(source->plan), hex);
+    json_t *origin = source->origin ? json_incref((json_t *)(uintptr_t)source->origin) : json_object();
+    json_t *settings = options_record(options);
+    if (!settings) {
+        json_decref(origin);
+        return NULL;
+    }
+    return json_pack("{s:s, s:i, s:s, s:s, s:s, s:o, s:o}", "format", "moec run", "version", 1, "moec", MOEC_VERSION,
+                     "model", source->plan->model, "plan", hex, "origin", origin, "options", settings);
+}
+
+static Status write_record(const char *run, const json_t *record) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "run.json"));
+    return json_save(path, record);
+}
+
+Status run_create(const char *run, const RunSource *source, const Options *options) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "run.json"));
+    if (file_exists(path))
+        return status_fail(ERR_ARGUMENT, "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
+                           "another --out", run, run);
+    TRY(file_make_dirs(run));
+    TRY(write_plan(run, "plan.txt", source->plan));
+    if (source->sample_plan) TRY(write_plan(run, "plan-sample.txt", source->sample_plan));
+    for (int i = 0; i < source->n_files; i++) TRY(write_file(run, &source->files[i]));
+    json_t *record = record_of(source, options);
+    if (!record)
+        return status_fail(ERR_ARGUMENT, "the run cannot be recorded\n  hint: a file name that is not UTF-8 has no "
+                           "place in run.json");
+    Status status = write_record(run, record); // last: its presence makes the folder a run
+    json_decref(record);
+    return status;
+}
+
+Status run_read_options(const char *run, Options *options, json_t **out) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "run.json"));
+    if (!file_exists(path))
+        return status_fail(ERR_INPUT, "%s is not the folder of a run: it has no run.json\n  hint: give the folder that "
+                           "'moec train --out' made", run);
+    json_t *record;
+    TRY(json_load_checked(path, "run record", &record));
+    int64_t version = json_integer_value(json_object_get(record, "version"));
+    Status status = version == 1 ? options_read_record(options, json_object_get(record, "options"), path)
+                                 : status_fail(ERR_VERSION, "%s has version %lld, expected 1", path, (long long)version);
+    if (status == OK) options->out = arena_strdup(options->arena, run);
+    if (status == OK && out) *out = record;
+    else json_decref(record);
+    return status;
+}
+
+Status run_write_options(const char *run, const Options *options) {
+    Options *old = options_create();
+    if (!old) return status_fail(ERR_MEMORY, "out of memory");
+    json_t *record = NULL;
+    Status status = run_read_options(run, old, &record);
+    json_t *settings = status == OK ? options_record(options) : NULL;
+    if (settings && !json_object_set_new(record, "options", settings)) status = write_record(run, record);
+    else if (status == OK) status = status_fail(ERR_MEMORY, "out of memory");
+    json_decref(record);
+    options_destroy(old);
+    return status;
+}
+
+Status plan_read(const char *path, Plan **out) {
+    Arena *arena = arena_create();
+    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
+    char *text;
+    size_t bytes;
+    Status status = file_read(path, arena, &text, &bytes);
+    if (status == OK && plan_parse(text, bytes, out) != OK) {
+        char *message = arena_strdup(arena, status_message());
+        status = status_fail(ERR_FORMAT, "%s: %s", path, message);
+    }
+    arena_destroy(arena);
+    return status;
+}
+
+Status run_read_plan(const char *run, bool for_sample, Plan **out) {
+    char path[PATH_BYTES];
+    if (for_sample) {
+        TRY(join(path, run, "plan-sample.txt"));
+        if (file_exists(path)) return plan_read(path, out);
+    }
+    TRY(join(path, run, "plan.txt"));
+    return plan_read(path, out);
+}
+
+Status run_lock(const char *run, int *fd) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "lock"));
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return OK;
+    Status status = errno == EWOULDBLOCK
+                        ? status_fail(ERR_ARGUMENT, "another process is training in %s", run)
+                        : status_fail(ERR_IO, "cannot lock %s: %s", path, strerror(errno));
+    close(*fd);
+    *fd = -1;
+    return status;
+}

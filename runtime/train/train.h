@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training, evaluating and sampling from a plan, and the folder of a run.
+//
+//   RUN/plan.txt          the plan that trains              RUN/metrics.jsonl   one object per step
+//   RUN/plan-sample.txt   a plan for one sequence, if any   RUN/eval.jsonl      one object per evaluation
+//   RUN/run.json          model, origin, options            RUN/checkpoints/    see checkpoint.h
+//   RUN/spec/             the spec as it was, if any        RUN/lock            held while training
+//
+// A run is a function of its plan, options and data: the same steps give the same bits whatever the
+// threads, and whether it was interrupted and resumed or not. (A run limited by --seconds is not: its
+// schedule follows the clock. The learning rates it used are in metrics.jsonl.)
+#ifndef MOEC_TRAIN_H
+#define MOEC_TRAIN_H
+
+#include <stdio.h>
+
+#include "runtime/exec/exec.h"
+#include "runtime/train/checkpoint.h"
+#include "runtime/train/data.h"
+#include "runtime/train/options.h"
+
+/* run.c: the folder -------------------------------------------------------------------------------- */
+
+typedef struct RunFile { const char *name, *text; size_t bytes; } RunFile; // "spec/tiny.lua"
+
+// What a new run is made of. `origin` (borrowed, may be NULL) is kept in run.json: spec path, arguments.
+typedef struct RunSource {
+    const Plan *plan, *sample_plan;                            // sample_plan may be NULL
+    const RunFile *files; int n_files;
+    const json_t *origin;
+} RunSource;
+
+// Refuses a folder that already holds a run.
+Status run_create(const char *run, const RunSource *source, const Options *options);
+// Reads run.json's options on top of the defaults; *record is the caller's to json_decref, may be NULL.
+Status run_read_options(const char *run, Options *options, json_t **record);
+Status run_write_options(const char *run, const Options *options); // after a resume changed them
+Status run_read_plan(const char *run, bool for_sample, Plan **out);
+Status plan_read(const char *path, Plan **out);
+// Held until the descriptor is closed; a run that another process trains is refused.
+Status run_lock(const char *run, int *fd);
+
+/* schedule.c ----------------------------------------------------------------------------------------- */
+
+double schedule_progress(const Options *options, int64_t step, double seconds);  // 0 .. 1
+// Warm-up times decay: lr * min(1, (step + 1) / warmup) * fall(progress).
+double schedule_lr(const Options *options, int64_t step, double seconds);
+// Writes the scalars of step `step` (from 0) that the host owns.
+void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets, float *scalars);
+
+/* metrics.c ------------------------------------------------------------------------------------------ */
+
+// Opens for appending, without the lines past `step` and without a torn last line.
+Status metrics_open(const char *path, int64_t step, FILE **out);
+Status metrics_write(FILE *file, const char *path, json_t *object); // takes the object
+// The program's metrics by their names in metrics.jsonl, load imbalances beside the loads.
+Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object);
+int metrics_main_loss(const PlanProgram *program);             // index of the loss to show, -1: none
+
+/* progress.c ----------------------------------------------------------------------------------------- */
+
+// One live line where `out` is a terminal, else a plain line every `interval` seconds. NULL out: silent.
+typedef struct Progress {
+    FILE *out;
+    bool live, shown;
+    double interval, last;
+} Progress;
+
+void progress_start(Progress *progress, FILE *out, double interval);
+void progress_show(Progress *progress, bool force, const char *format, ...) PRINTF_LIKE(3, 4);
+// A line that stays. The live line, if one is shown, ends first.
+void progress_say(Progress *progress, const char *format, ...) PRINTF_LIKE(2, 3);
+void progress_compile(void *progress, int done, int total, int cached); // an ExecOptions.progress
+
+/* train.c --------------------------------------------------------------------------------------------- */
+
+typedef struct TrainJob {
+    const Plan *plan;
+    const Options *options;
+    const char *run;             // made by run_create
+    bool resume;
+    Data *data;                  // already open, taken over; NULL: opened
+    FILE *progress, *results;    // either may be NULL
+} TrainJob;
+
+// ERR_INTERRUPTED after train_stop: the state is saved first. ERR_NUMERIC when steps keep failing.
+Status train_run(const TrainJob *job);
+void train_stop(void);           // asks the run to end after its step; safe in a signal handler
+bool train_stopping(void);
+Status train_open_data(const Options *options, const Plan *plan, Data **out);
+TrainMemory train_memory(const Exec *exec);
+
+/* eval.c ------------------------------------------------------------------------------------------------ */
+
+typedef struct EvalResult { double nats; int64_t n_targets; } EvalResult; // nats: mean per target
+// The program "eval" over a set, or over evenly spaced sequences of about `limit` tokens (0: all).
+Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit, Progress *progress,
+                EvalResult *out);
+void eval_print(const EvalResult *result, bool bytes, Text *out); // "held out: 2.0141 bits per byte ..."
+
+/* sample.c ----------------------------------------------------------------------------------------------- */
+
+typedef struct SampleOptions {
+    const int32_t *prompt; int64_t n_prompt;
+    int64_t length;
+    double temperature, top_p;   // temperature 0: the likeliest
+    uint64_t seed;
+    Status (*emit)(void *user, int32_t token); // the prompt is not emitted
+    void *user;
+} SampleOptions;
+
+// Generates with the program "prefill", recomputing the window of the last tokens for each new one.
+Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options);
+// Draws from logits [n]: a pure function of its arguments. `work` has room for n.
+int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p, double uniform,
+                    int32_t *work);
+
+/* commands.c: what both `moec` and `moec-run` offer -------------------------------------------------------- */
+
+// `options` are parsed and complete; makes the run and trains.
+Status command_train(const RunSource *source, Options *options);
+Status command_resume(int argc, char **argv);
+Status command_eval(int argc, char **argv);
+Status command_sample(int argc, char **argv);
+
+#endif
