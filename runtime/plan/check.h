@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to runtime/plan: the two halves of the checker. check.c has the list of rules.
+#ifndef MOEC_PLAN_CHECK_H
+#define MOEC_PLAN_CHECK_H
+
+#include "runtime/plan/words.h"
+
+#define REFUSE(rule, ...) return status_fail(ERR_FORMAT, "plan check, " rule ": " __VA_ARGS__)
+
+// Ranges of bytes.
+typedef struct Span { int64_t begin, end; } Span;
+typedef struct Spans { Span *items; uint32_t n, cap; } Spans;
+void spans_add(Spans *spans, Arena *arena, int64_t begin, int64_t bytes);
+void spans_merge(Spans *spans);                                        // sorts; joins what touches
+bool spans_cover(const Spans *merged, int64_t begin, int64_t bytes);
+
+int64_t checked_bytes(const int64_t *dims, int n_dims, int64_t item);  // -1: a dimension < 1, or too large
+
+// When a segment runs: before all microbatches, in each, after all.
+typedef enum Phase { PHASE_BEFORE, PHASE_BODY, PHASE_AFTER } Phase;
+
+typedef struct ProgramCheck {
+    const Plan *plan;
+    const PlanProgram *program;
+    Arena *scratch;
+    bool is_step;
+    uint8_t *phase;              // per instruction, after check_rows
+    int32_t n_microbatches;      // that the rows run
+} ProgramCheck;
+
+Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratch);
+/* check_memory.c */
+Status check_lives(const ProgramCheck *c);
+Status check_clashes(const ProgramCheck *c);
+/* check_flow.c */
+Status check_interface(const ProgramCheck *c);
+Status check_order(const ProgramCheck *c);
+Status check_gradients(const ProgramCheck *c);
+
+#endif

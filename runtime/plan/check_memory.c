@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lives of buffers and their addresses. Rules are listed in check.c.
+#include "runtime/plan/check.h"
+
+#include <stdlib.h>
+
+/* Lives ----------------------------------------------------------------------------------------- */
+
+static Status check_life(const ProgramCheck *c, const PlanBuffer *buffer) {
+    int32_t last = (int32_t)c->program->n_instrs - 1;
+    if (buffer->region != REGION_act) {
+        if (buffer->first == 0 && buffer->last == max_i64(last, 0)) return OK;
+        REFUSE("lives", "program \"%s\", buffer \"%s\": expected to live 0..%d in %s, found %d..%d", c->program->name,
+               buffer->name, last, plan_region_words[buffer->region], buffer->first, buffer->last);
+    }
+    if (buffer->first >= 0 && buffer->first <= buffer->last && buffer->last <= last) return OK;
+    REFUSE("lives", "program \"%s\", buffer \"%s\": expected a life within 0..%d, found %d..%d", c->program->name,
+           buffer->name, last, buffer->first, buffer->last);
+}
+
+Status check_lives(const ProgramCheck *c) {
+    const PlanProgram *program = c->program;
+    for (uint32_t i = 0; i < program->n_buffers; i++) TRY(check_life(c, &program->buffers[i]));
+    for (uint32_t i = 0; i < program->n_instrs; i++) {
+        const PlanInstr *instr = &program->instrs[i];
+        for (uint32_t j = 0; j < instr->n_operands; j++) {
+            const PlanBuffer *buffer = &program->buffers[program->operands[instr->operands + j].buffer];
+            if ((int64_t)i < buffer->first || (int64_t)i > buffer->last) {
+                REFUSE("lives", "program \"%s\", instruction %u: expected buffer \"%s\" only in its life %d..%d",
+                       program->name, i, buffer->name, buffer->first, buffer->last);
+            }
+        }
+    }
+    return OK;
+}
+
+/* Clashes --------------------------------------------------------------------------------------- */
+
+// Sweep over time. `live` holds the buffers alive now by address; since they do not overlap, a newcomer can
+// only clash with its two neighbours.
+typedef struct Sweep {
+    const ProgramCheck *c;
+    const PlanBuffer **live; uint32_t n_live;
+    int64_t bytes, rounded;              // alive now: as they are; in whole grains
+    int64_t max_bytes, max_rounded, end;
+} Sweep;
+
+static int by_first(const void *left, const void *right) {
+    const PlanBuffer *a = *(const PlanBuffer *const *)left, *b = *(const PlanBuffer *const *)right;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+static int by_last(const void *left, const void *right) {
+    const PlanBuffer *a = *(const PlanBuffer *const *)left, *b = *(const PlanBuffer *const *)right;
+    return (a->last > b->last) - (a->last < b->last);
+}
+
+// Index of the first live buffer at or above `offset`.
+static uint32_t live_at(const Sweep *sweep, int64_t offset) {
+    uint32_t low = 0, high = sweep->n_live;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sweep->live[middle]->offset < offset) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static Status clash(const Sweep *sweep, const PlanBuffer *a, const PlanBuffer *b) {
+    REFUSE("clash", "program \"%s\": expected buffers that live at once apart, found \"%s\" (bytes %lld..%lld, life "
+           "%d..%d) and \"%s\" (bytes %lld..%lld, life %d..%d)", sweep->c->program->name, a->name,
+           (long long)a->offset, (long long)(a->offset + a->bytes), a->first, a->last, b->name, (long long)b->offset,
+           (long long)(b->offset + b->bytes), b->first, b->last);
+}
+
+static Status sweep_in(Sweep *sweep, const PlanBuffer *buffer) {
+    uint32_t at = live_at(sweep, buffer->offset);
+    if (at < sweep->n_live && buffer->offset + buffer->bytes > sweep->live[at]->offset) {
+        return clash(sweep, sweep->live[at], buffer);
+    }
+    if (at > 0 && sweep->live[at - 1]->offset + sweep->live[at - 1]->bytes > buffer->offset) {
+        return clash(sweep, sweep->live[at - 1], buffer);
+    }
+    memmove(sweep->live + at + 1, sweep->live + at, (sweep->n_live - at) * sizeof *sweep->live);
+    sweep->live[at] = buffer;
+    sweep->n_live++;
+    sweep->bytes += buffer->bytes;
+    sweep->rounded += round_up(buffer->bytes, PLAN_GRAIN);
+    sweep->max_bytes = max_i64(sweep->max_bytes, sweep->bytes);
+    sweep->max_rounded = max_i64(sweep->max_rounded, sweep->rounded);
+    sweep->end = max_i64(sweep->end, buffer->offset + buffer->bytes);
+    return OK;
+}
+
+static void sweep_out(Sweep *sweep, const PlanBuffer *buffer) {
+    uint32_t at = live_at(sweep, buffer->offset);
+    sweep->n_live--;
+    memmove(sweep->live + at, sweep->live + at + 1, (sweep->n_live - at) * sizeof *sweep->live);
+    sweep->bytes -= buffer->bytes;
+    sweep->rounded -= round_up(buffer->bytes, PLAN_GRAIN);
+}
+
+Status check_clashes(const ProgramCheck *c) {
+    const PlanProgram *program = c->program;
+    const PlanBuffer **in = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
+    const PlanBuffer **out = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
+    Sweep sweep = {.c = c, .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers)};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < program->n_buffers; i++) {
+        if (program->buffers[i].region == REGION_act) in[n++] = &program->buffers[i];
+    }
+    memcpy(out, in, n * sizeof *in);
+    if (n) {
+        qsort(in, n, sizeof *in, by_first);
+        qsort(out, n, sizeof *out, by_last);
+    }
+    for (uint32_t i = 0, o = 0; i < n; i++) {
+        while (out[o]->last < in[i]->first) sweep_out(&sweep, out[o++]);
+        TRY(sweep_in(&sweep, in[i]));
+    }
+    // The planner may count bytes or whole grains; both are honest.
+    if (program->act_bytes < sweep.end || program->act_bytes > round_up(sweep.end, PLAN_GRAIN)) {
+        REFUSE("clash", "program \"%s\": expected act of %lld bytes (end of the highest buffer), found %lld",
+               program->name, (long long)sweep.end, (long long)program->act_bytes);
+    }
+    if (program->act_bound < sweep.max_bytes || program->act_bound > sweep.max_rounded) {
+        REFUSE("clash", "program \"%s\": expected a lower bound of act of %lld bytes, or %lld in whole grains, found "
+               "%lld", program->name, (long long)sweep.max_bytes, (long long)sweep.max_rounded,
+               (long long)program->act_bound);
+    }
+    return OK;
+}
