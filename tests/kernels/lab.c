@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// See lab.h.
+#include "tests/kernels/lab.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void check(Status status) {
+    if (status != OK) fail_msg("%s", status_message());
+}
+
+/* kernels ---------------------------------------------------------------------------------------- */
+
+void lab_open(Lab *lab) {
+    setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 1);
+    *lab = (Lab){.plan = plan_create()};
+    lab->codegen = codegen_create(lab->plan);
+    if (!lab->codegen) fail_msg("%s", status_message());
+}
+
+uint32_t lab_add(Lab *lab, const KernelDesc *desc) {
+    uint32_t kernel = 0;
+    check(codegen_kernel(lab->codegen, desc, &kernel));
+    return kernel;
+}
+
+void lab_compile(Lab *lab) {
+    static const char *const levels[LAB_LEVELS] = {"x86-64-v4", "x86-64-v3", "x86-64-v2"};
+    bool here[LAB_LEVELS] = {__builtin_cpu_supports("x86-64-v4") != 0,
+                             __builtin_cpu_supports("x86-64-v3") != 0,
+                             __builtin_cpu_supports("x86-64-v2") != 0};
+    for (int i = 0; i < LAB_LEVELS; i++) {
+        if (!here[i]) {
+            print_message("skipped: level %s is not on this machine\n", levels[i]);
+            continue;
+        }
+        setenv("MOEC_ISA", levels[i], 1);
+        check(jit_load(lab->plan, NULL, NULL, &lab->jit[lab->n_levels++]));
+    }
+    unsetenv("MOEC_ISA");
+    assert_true(lab->n_levels > 0);
+}
+
+void lab_close(Lab *lab) {
+    for (int i = 0; i < lab->n_levels; i++) jit_destroy(lab->jit[i]);
+    codegen_destroy(lab->codegen);
+    plan_destroy(lab->plan);
+}
+
+typedef void (*Launch)(void *const *args, int64_t tile_begin, int64_t tile_end);
+enum { ORDERS = 4, MAX_BINDINGS = 16 };
+
+static void run_order(Launch launch, void *const *args, int64_t tiles, int order) {
+    if (order == 0) launch(args, 0, tiles);
+    for (int64_t i = 0; order == 1 && i < tiles; i++) launch(args, tiles - 1 - i, tiles - i);
+    if (order == 2) {
+        for (int64_t i = 1; i < tiles; i += 2) launch(args, i, i + 1);
+        for (int64_t i = 0; i < tiles; i += 2) launch(args, i, i + 1);
+    }
+    for (int64_t i = 0; order == 3 && i < tiles; i += 3) launch(args, i, min_i64(i + 3, tiles));
+}
+
+void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
+    const PlanKernel *k = &lab->plan->kernels[kernel];
+    void *args[MAX_BINDINGS], *before[MAX_BINDINGS], *first[MAX_BINDINGS];
+    size_t bytes[MAX_BINDINGS];
+    assert_int_equal(k->n_args, n);
+    for (int i = 0; i < n; i++) {
+        const Binding *b = NULL;
+        for (int j = 0; j < n; j++)
+            if (!strcmp(bindings[j].name, k->args[i].name)) b = &bindings[j];
+        if (!b) fail_msg("%s has a parameter %s that the test does not know", k->entry, k->args[i].name);
+        assert_int_equal(b->dtype, k->args[i].dtype);
+        assert_int_equal(b->is_const, k->args[i].is_const);
+        args[i] = b->at;
+        bytes[i] = (size_t)lab_count(b->at) * 4;
+        before[i] = malloc(bytes[i] + 1);
+        first[i] = malloc(bytes[i] + 1);
+        memcpy(before[i], args[i], bytes[i]);
+    }
+    for (int level = 0; level < lab->n_levels; level++) {
+        Launch launch = jit_function(lab->jit[level], kernel);
+        for (int order = 0; order < ORDERS; order++) {
+            for (int i = 0; i < n; i++) memcpy(args[i], before[i], bytes[i]);
+            run_order(launch, args, k->tiles, order);
+            for (int i = 0; i < n; i++) {
+                if (level == 0 && order == 0) memcpy(first[i], args[i], bytes[i]);
+                if (k->args[i].is_const ? memcmp(args[i], before[i], bytes[i])
+                                        : memcmp(args[i], first[i], bytes[i]))
+                    fail_msg("%s: bits of %s differ at level %d, order %d", k->entry, k->args[i].name, level,
+                             order);
+            }
+        }
+    }
+    for (int i = 0; i < n; i++) free(before[i]), free(first[i]);
+}
+
+/* arrays ------------------------------------------------------------------------------------------ */
+
+enum { PAGE = 4096, CANARY = 64 };
+typedef struct Head { void *map; size_t mapped; int64_t count; uint8_t canary[CANARY]; } Head;
+
+static Head *head_of(const void *array) { return (Head *)((uintptr_t)array - sizeof(Head)); }
+
+void *lab_array(int64_t count) {
+    size_t bytes = (size_t)count * 4;
+    size_t mapped = (sizeof(Head) + 8 + bytes + PAGE - 1) / PAGE * PAGE + PAGE;
+    char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(map != MAP_FAILED);
+    assert_int_equal(mprotect(map + mapped - PAGE, PAGE, PROT_NONE), 0);
+    // The head lies right before the array, so it may be aligned to 4 bytes only: written by memcpy.
+    char *array = map + mapped - PAGE - bytes;
+    Head head = {.map = map, .mapped = mapped, .count = count};
+    memset(head.canary, 0xa5, CANARY);
+    memcpy(array - sizeof head, &head, sizeof head);
+    return array;
+}
+
+int64_t lab_count(const void *array) {
+    Head head;
+    memcpy(&head, head_of(array), sizeof head);
+    return head.count;
+}
+
+void lab_free(void *array) {
+    Head head;
+    memcpy(&head, head_of(array), sizeof head);
+    for (int i = 0; i < CANARY; i++) assert_int_equal(head.canary[i], 0xa5);
+    munmap(head.map, head.mapped);
+}
+
+float *lab_random(int64_t count, uint64_t seed) {
+    float *x = lab_array(count);
+    for (int64_t i = 0; i < count; i++) x[i] = 2.0f * hash_uniform(seed, 1, (uint64_t)i) - 1.0f;
+    return x;
+}
+
+float *lab_filled(int64_t count, float value) {
+    float *x = lab_array(count);
+    for (int64_t i = 0; i < count; i++) x[i] = value;
+    return x;
+}
+
+void lab_equal_bits(const float *a, const float *b, int64_t count) {
+    assert_memory_equal(a, b, (size_t)count * sizeof(float));
+}
+
+void lab_near(double got, double want, double bound, const char *what, int64_t at) {
+    if (fabs(got - want) <= bound) return;
+    fail_msg("%s[%lld]: expected %.9g within %.3g, found %.9g", what, (long long)at, want, bound, got);
+}
