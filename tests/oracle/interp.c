@@ -104,6 +104,7 @@ Interp *interp_create(const Model *m)
 {
     Interp *in = calloc(1, sizeof *in);
     in->m = m;
+    in->n_nodes = m->n_nodes, in->n_params = m->n_params, in->n_records = m->n_records;
     in->values = calloc(m->n_nodes, sizeof *in->values);
     in->routes = calloc(m->n_nodes, sizeof *in->routes);
     in->needed = calloc(m->n_nodes, sizeof *in->needed);
@@ -142,7 +143,7 @@ static void route_free(RouteMap *route)
 static void drop_held(Interp *in)
 {
     for (int b = 0; b < in->n_held; b++) {
-        for (uint32_t id = 0; id < in->m->n_nodes; id++) free(in->held[b][id]);
+        for (uint32_t id = 0; id < in->n_nodes; id++) free(in->held[b][id]);
         free(in->held[b]);
     }
     free(in->held);
@@ -152,14 +153,14 @@ static void drop_held(Interp *in)
 void interp_destroy(Interp *in)
 {
     if (!in) return;
-    for (uint32_t id = 0; id < in->m->n_nodes; id++) {
+    for (uint32_t id = 0; id < in->n_nodes; id++) {
         free(in->values[id].x);
         route_free(&in->routes[id]);
     }
-    for (uint32_t i = 0; i < in->m->n_params; i++) {
+    for (uint32_t i = 0; i < in->n_params; i++) {
         free(in->params[i]), free(in->gradients[i]), free(in->next[i]);
     }
-    for (uint32_t i = 0; i < in->m->n_records; i++) free(in->records[i].x);
+    for (uint32_t i = 0; i < in->n_records; i++) free(in->records[i].x);
     for (int i = 0; i < COUNT_OF(in->outputs); i++) free(in->outputs[i].x);
     drop_held(in);
     free(in->values), free(in->routes), free(in->needed), free(in->late), free(in->params);
@@ -169,9 +170,9 @@ void interp_destroy(Interp *in)
 
 void interp_need(Interp *in, const uint32_t *roots, int n)
 {
-    memset(in->needed, 0, in->m->n_nodes * sizeof *in->needed);
+    memset(in->needed, 0, in->n_nodes * sizeof *in->needed);
     for (int i = 0; i < n; i++) in->needed[roots[i]] = true;
-    for (uint32_t id = in->m->n_nodes - 1; id > 0; id--) {
+    for (uint32_t id = in->n_nodes - 1; id > 0; id--) {
         if (!in->needed[id]) continue;
         for (int i = 0; i < in->m->nodes[id].n_args; i++) in->needed[model_arg(in->m, id, i)] = true;
         if (in->m->nodes[id].type.route) in->needed[in->m->nodes[id].type.route] = true;
@@ -180,7 +181,7 @@ void interp_need(Interp *in, const uint32_t *roots, int n)
 
 void interp_fill(Interp *in, uint64_t seed, double std)
 {
-    for (uint32_t i = 0; i < in->m->n_params; i++) {
+    for (uint32_t i = 0; i < in->n_params; i++) {
         double mean = in->m->params[i].init == INIT_ONES ? 1 : 0;
         for (int64_t j = 0; j < in->param_n[i]; j++) {
             // Rounded to fp32: the lowered plan can be given the very same numbers.
@@ -222,7 +223,7 @@ static void hold_value(Interp *in, uint32_t id, int microbatch)
 
 static void evaluate(Interp *in, bool late, int microbatch)
 {
-    for (uint32_t id = 1; id < in->m->n_nodes; id++) {
+    for (uint32_t id = 1; id < in->n_nodes; id++) {
         if (!in->needed[id] || in->late[id] != late) continue;
         for (int i = 0; i < in->m->nodes[id].n_args; i++) {
             if (model_arg(in->m, id, i) >= id) interp_fail(in, id, "an operand does not precede its user");
@@ -236,7 +237,7 @@ static void evaluate(Interp *in, bool late, int microbatch)
 
 static void add_totals(Interp *in, bool first)
 {
-    for (uint32_t id = 1; id < in->m->n_nodes; id++) {
+    for (uint32_t id = 1; id < in->n_nodes; id++) {
         if (!in->needed[id] || in->m->nodes[id].op != OP_TOTAL) continue;
         place_value(in, id);
         const Value *x = &in->values[model_arg(in->m, id, 0)], *sum = &in->values[id];
@@ -271,18 +272,18 @@ static void start_step(Interp *in, const Batch *batches, int n)
     int64_t valid = 0;
     for (int b = 0; b < n; b++) valid += batch_valid(&batches[b], 0, batches[b].tokens);
     in->inv_step = 1.0 / (double)max_i64(1, valid);
-    for (uint32_t i = 0; i < in->m->n_params; i++) {
+    for (uint32_t i = 0; i < in->n_params; i++) {
         if (in->gradients[i]) memset(in->gradients[i], 0, (size_t)in->param_n[i] * sizeof(double));
         in->accumulated[i] = false;
     }
-    for (uint32_t i = 0; i < in->m->n_records; i++) {
+    for (uint32_t i = 0; i < in->n_records; i++) {
         memset(in->records[i].x, 0, (size_t)in->records[i].n * sizeof(double));
     }
     memset(in->losses, 0, in->m->n_losses * sizeof(double));
     if (!in->hold && in->n_held != n) {
         drop_held(in);
         in->held = calloc((size_t)n, sizeof *in->held);
-        for (int b = 0; b < n; b++) in->held[b] = calloc(in->m->n_nodes, sizeof **in->held);
+        for (int b = 0; b < n; b++) in->held[b] = calloc(in->n_nodes, sizeof **in->held);
         in->n_held = n;
     }
 }

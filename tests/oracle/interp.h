@@ -32,6 +32,7 @@ typedef struct Value { double *x; int64_t rows, n; } Value; // [rows, n]: n = pr
 
 typedef struct Interp {
     const Model *m;
+    uint32_t n_nodes, n_params, n_records; // when created: the graph may grow afterwards
     Value *values;               // by node, of the last microbatch
     struct RouteMap *routes;     // by node, of route nodes
     bool *needed, *late;         // by node

@@ -438,7 +438,7 @@ static void effect(Here *h)
         return;
     }
     case OP_RECORD:
-        if (index >= in->m->n_records || in->records[index].n != h->arg[0]->n * h->arg[0]->rows) {
+        if (index >= in->n_records || in->records[index].n != h->arg[0]->n * h->arg[0]->rows) {
             interp_fail(in, h->id, "differs in size from its record");
         }
         for (int64_t i = 0; i < h->arg[0]->n; i++) in->records[index].x[i] += h->arg[0]->x[i];

@@ -95,6 +95,13 @@ static Probe check_model(Model *m, Interp *in, const Step *step, int samples)
     double f = scalar(&p);
     in->hold = true;
     assert_true(isfinite(f));
+    for (uint32_t i = 0; i < m->n_losses; i++) { // the program's records are the traced graph's losses
+        assert_string_equal(model_name(program, program->records[i].addr), model_name(m, m->losses[i].addr));
+        double record = back->records[i].x[0];
+        if (fabs(record - in->losses[i]) > 1e-12 * (1 + fabs(record))) {
+            fail_msg("loss %s: record %.17g, traced graph %.17g", model_name(m, m->losses[i].addr), record, in->losses[i]);
+        }
+    }
     for (uint32_t i = 0; i < m->n_params; i++) {
         if (!in->params[i] || m->params[i].is_state) continue;
         uint32_t j = 0;
@@ -123,7 +130,7 @@ static void every_operation(void **state)
         Interp *in = interp_create(m);
         interp_fill(in, 3, 0.7);
         if (cases[i].positive) make_positive(in);
-        Probe p = check_model(m, in, &step, 30);
+        Probe p = check_model(m, in, &step, 100);
         if (p.worst > 1 || p.entries == 0) {
             failed++;
             fprintf(stderr, "%s: error %.3g of the bound at %s\n", cases[i].name, p.worst, p.where);
@@ -218,13 +225,10 @@ static void a_wrong_gradient_is_seen(void **state)
     Model *m = case_model(&cases[0], 13);
     assert_non_null(m);
     Step step = step_make(11, m, 2, 1);
-    Interp *in = interp_create(m);
-    interp_fill(in, 3, 0.7);
     uint32_t gradients[32] = { 0 }, one = model_const(m, 1, KIND_REAL);
     uint32_t param = 0;
     assert_true(model_gradients(m, &m->losses[0].node, &one, 1, gradients));
-    interp_destroy(in);
-    in = interp_create(m);
+    Interp *in = interp_create(m);
     interp_fill(in, 3, 0.7);
     Probe p = { .in = in, .node = m->losses[0].node, .step = &step };
     double f = scalar(&p);
