@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// sumsq, clip, adamw against double: odd counts, several tiles, tables of rates, skipped steps.
+#include "tests/kernels/lab.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { N = 2 * SUMSQ_TILE + 12345, TILES = 3 };
+
+// Runs sumsq and clip on x; scalars as the host left them.
+static void clip(Lab *lab, const uint32_t kernels[2], float *x, float *scalars) {
+    float *partials = lab_filled(TILES, NAN);
+    Binding first[] = {READ_F32("x", x), WRITE_F32("partials", partials)};
+    lab_run(lab, kernels[0], first, 2);
+    Binding second[] = {READ_F32("partials", partials), WRITE_F32("scalars", scalars)};
+    lab_run(lab, kernels[1], second, 2);
+    lab_free(partials);
+}
+
+static void test_clip(void **state) {
+    (void)state;
+    Lab lab;
+    lab_open(&lab);
+    KernelDesc sumsq = {.family = FAMILY_SUMSQ, .n = N}, finish = {.family = FAMILY_CLIP, .n = TILES};
+    uint32_t kernels[] = {lab_add(&lab, &sumsq), lab_add(&lab, &finish)};
+    assert_int_equal(lab.plan->kernels[kernels[0]].tiles, TILES);
+    lab_compile(&lab);
+    float *x = lab_random(N, 1), *scalars = lab_filled(N_SCALARS, 0.25f);
+    double sum = 0;
+    for (int i = 0; i < N; i++) sum += (double)x[i] * x[i];
+    double norm = sqrt(sum);
+
+    scalars[SCALAR_clip] = 1.0f;
+    clip(&lab, kernels, x, scalars);
+    lab_near(scalars[SCALAR_grad_norm], norm, 2e-7 * norm, "norm", 0);
+    lab_near(scalars[SCALAR_grad_scale], 1 / norm, 2e-7 / norm, "scale", 0);
+    assert_true(scalars[SCALAR_skipped] == 0.0f);
+    for (int i = 0; i < N_SCALARS; i++)
+        if (i < SCALAR_grad_norm && i != SCALAR_clip) assert_true(scalars[i] == 0.25f);
+
+    scalars[SCALAR_clip] = (float)norm * 2;
+    clip(&lab, kernels, x, scalars);
+    assert_true(scalars[SCALAR_grad_scale] == 1.0f);
+    scalars[SCALAR_clip] = 0;
+    clip(&lab, kernels, x, scalars);
+    assert_true(scalars[SCALAR_grad_scale] == 1.0f);
+
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        scalars[SCALAR_clip] = 1.0f;
+        x[N - 1] = bad[i];
+        clip(&lab, kernels, x, scalars);
+        assert_true(scalars[SCALAR_skipped] == 1.0f);
+        assert_false(isfinite(scalars[SCALAR_grad_norm]));
+        assert_true(isfinite(scalars[SCALAR_grad_scale]));
+    }
+    lab_free(x), lab_free(scalars);
+    lab_close(&lab);
+}
+
+// Out of order, with a state in between and a gap of padding before the last.
+static const PlanParam params[] = {
+    {.name = "late", .offset = 64000 * 4, .lr = 0.5, .decay = 0.0},
+    {.name = "a", .offset = 0, .lr = 1.0, .decay = 1.0},
+    {.name = "s", .offset = 1 << 20, .lr = 7.0, .decay = 7.0, .is_state = true},
+    {.name = "b", .offset = 37 * 4, .lr = 2.0, .decay = 0.25},
+};
+enum { WEIGHTS = 70001 };
+
+static void rates(int64_t i, double *lr, double *decay) {
+    const PlanParam *p = i >= 64000 ? &params[0] : i >= 37 ? &params[3] : &params[1];
+    *lr = p->lr, *decay = p->decay;
+}
+
+static void test_adamw(void **state) {
+    (void)state;
+    Lab lab;
+    lab_open(&lab);
+    KernelDesc desc = {.family = FAMILY_ADAMW, .n = WEIGHTS, .params = params, .n_params = COUNT_OF(params)};
+    uint32_t kernel = lab_add(&lab, &desc);
+    lab_compile(&lab);
+    float *scalars = lab_filled(N_SCALARS, NAN);
+    double lr = scalars[SCALAR_lr] = 0.01f, wd = scalars[SCALAR_decay] = 0.1f;
+    double b1 = scalars[SCALAR_beta1] = 0.9f, b2 = scalars[SCALAR_beta2] = 0.95f;
+    double eps = scalars[SCALAR_eps] = 1e-8f, scale = scalars[SCALAR_grad_scale] = 0.5f;
+    double c1 = scalars[SCALAR_correction1] = 0.271f, c2 = scalars[SCALAR_correction2] = 0.142625f;
+    float *g = lab_random(WEIGHTS, 1), *w = lab_random(WEIGHTS, 2), *m = lab_random(WEIGHTS, 3);
+    float *v = lab_random(WEIGHTS, 4), *w0 = lab_random(WEIGHTS, 2), *m0 = lab_random(WEIGHTS, 3);
+    float *v0 = lab_array(WEIGHTS);
+    for (int i = 0; i < WEIGHTS; i++) v0[i] = v[i] = fabsf(v[i]);
+    Binding b[] = {READ_F32("grads", g), WRITE_F32("weights", w), WRITE_F32("moment1", m),
+                   WRITE_F32("moment2", v), READ_F32("scalars", scalars)};
+
+    scalars[SCALAR_skipped] = 1.0f;
+    lab_run(&lab, kernel, b, 5);
+    lab_equal_bits(w, w0, WEIGHTS), lab_equal_bits(m, m0, WEIGHTS), lab_equal_bits(v, v0, WEIGHTS);
+
+    scalars[SCALAR_skipped] = 0.0f;
+    lab_run(&lab, kernel, b, 5);
+    for (int64_t i = 0; i < WEIGHTS; i++) {
+        double grad = g[i] * scale, rate, decay;
+        rates(i, &rate, &decay);
+        double mi = b1 * m0[i] + (1 - b1) * grad, vi = b2 * v0[i] + (1 - b2) * grad * grad;
+        double step = lr * rate * (mi / c1) / (sqrt(vi / c2) + eps);
+        double wi = w0[i] * (1 - lr * rate * wd * decay) - step;
+        lab_near(m[i], mi, 3e-7, "moment1", i);
+        lab_near(v[i], vi, 3e-7, "moment2", i);
+        lab_near(w[i], wi, 2e-7 + 2e-6 * fabs(step), "weights", i);
+    }
+    float *all[] = {scalars, g, w, m, v, w0, m0, v0};
+    for (int i = 0; i < COUNT_OF(all); i++) lab_free(all[i]);
+    lab_close(&lab);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clip), cmocka_unit_test(test_adamw)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
