@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// The row program of one kernel: nodes, loads and stores, in the order in which its stores need them.
+//
+// The order follows the stores and the operands, not node numbers, so equal computations traced at
+// different times give equal kernels.
+#include "compiler/lower/pass.h"
+
+typedef struct Build {
+    Lower *l;
+    uint32_t kernel;
+    RowBody *body;
+    uint32_t *nodes, n_nodes, cap_nodes;
+    RowLoad *loads; uint32_t n_loads, cap_loads;
+    RowStore *stores; uint32_t n_stores, cap_stores;
+} Build;
+
+static bool is_here(const Build *b, uint32_t unit)
+{
+    return b->l->units[unit].kernel == b->kernel + 1;
+}
+
+// Marks node n as known to this kernel; true the first time.
+static bool first_visit(Build *b, uint32_t n)
+{
+    if (b->l->stamp[n] == b->kernel + 1) return false;
+    b->l->stamp[n] = b->kernel + 1;
+    return true;
+}
+
+static void add_node(Build *b, uint32_t n)
+{
+    *ARENA_PUSH(b->l->arena, b->nodes, b->n_nodes, b->cap_nodes) = n;
+}
+
+static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer)
+{
+    for (uint32_t i = 0; i < b->n_loads; i++) {
+        if (b->loads[i].node == node && b->loads[i].what == what) return;
+    }
+    const Buffer *from = &b->l->buffers[buffer];
+    RowLoad load = { .node = node, .what = (uint8_t)what, .dtype = from->dtype };
+    if (what == WHAT_PARTIALS) load.partials = (int32_t)from->dims[0];
+    const char *name = arena_printf(b->l->arena, "l%u", b->n_loads);
+    *ARENA_PUSH(b->l->arena, b->loads, b->n_loads, b->cap_loads) = load;
+    lower_bind(b->l, b->kernel, name, buffer, OPERAND_READ);
+}
+
+static void visit(Build *b, uint32_t n);
+
+// A value that is read at any row: views over one load.
+static void visit_indexed(Build *b, uint32_t n)
+{
+    Lower *l = b->l;
+    if (!first_visit(b, n)) return;
+    if (op_info[l->m->nodes[n].op].class == CLASS_VIEW) {
+        visit_indexed(b, model_arg(l->m, n, 0));
+        add_node(b, n);
+        return;
+    }
+    uint32_t read = l->info[n].forced ? n | READ_STORED : n;
+    add_load(b, WHAT_VALUE, n, lower_value(l, read));
+}
+
+static void visit_args(Build *b, uint32_t n)
+{
+    const Node *node = model_at(b->l->m, n);
+    bool indexed = op_info[node->op].class == CLASS_INDEX;
+    for (int i = 0; i < node->n_args; i++) {
+        uint32_t arg = model_arg(b->l->m, n, i);
+        if (indexed && i == 0) visit_indexed(b, arg);
+        else if (node->op == OP_DISPATCH)
+            add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
+        else if (node->op == OP_COLLECT)
+            add_load(b, WHAT_ROW_OF_SLOT, arg, lower_buffer(b->l, BUFFER_ROW_OF_SLOT, arg, 0));
+        else visit(b, arg);
+    }
+}
+
+static void visit_generator(Build *b, uint32_t n)
+{
+    Lower *l = b->l;
+    Op op = l->m->nodes[n].op;
+    if (op == OP_UNIFORM || op == OP_INV_STEP) add_load(b, WHAT_SCALARS, 0, lower_buffer(l, BUFFER_SCALARS, 0, 0));
+    if (op == OP_UNIFORM) {
+        add_load(b, WHAT_INDEX, 0, lower_buffer(l, BUFFER_INPUT, 0, INPUT_index << 16));
+        add_node(b, n);
+    } else if (op != OP_INV_STEP) {
+        add_load(b, WHAT_VALUE, n, lower_value(l, n));
+    }
+}
+
+// Makes the value of n known: computed here, loaded, or a literal that needs neither.
+static void visit(Build *b, uint32_t n)
+{
+    Lower *l = b->l;
+    if (!first_visit(b, n)) return;
+    switch ((Role)l->info[n].role) {
+    case ROLE_LITERAL: case ROLE_DEAD: case ROLE_EFFECT:
+        return;
+    case ROLE_GENERATOR:
+        visit_generator(b, n);
+        return;
+    case ROLE_INLINE:
+        visit_args(b, n);
+        add_node(b, n);
+        return;
+    case ROLE_ROW:
+        if (lower_is_partial(l, n) && is_here(b, l->m->n_nodes + n)) {
+            add_load(b, WHAT_PARTIALS, n, lower_buffer(l, BUFFER_PARTIALS, n, 0));
+        } else if (!lower_is_partial(l, n) && is_here(b, n)) {
+            visit_args(b, n);
+            add_node(b, n);
+        } else {
+            add_load(b, WHAT_VALUE, n, lower_value(l, n));
+        }
+        return;
+    case ROLE_KERNEL: case ROLE_SOURCE:
+        add_load(b, WHAT_VALUE, n, lower_value(l, n));
+        return;
+    }
+}
+
+static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bool add)
+{
+    Lower *l = b->l;
+    RowStore store = { .node = node, .dtype = l->buffers[buffer].dtype, .partial = partial, .add = add };
+    const char *name = arena_printf(l->arena, "s%u", b->n_stores);
+    *ARENA_PUSH(l->arena, b->stores, b->n_stores, b->cap_stores) = store;
+    lower_bind(l, b->kernel, name, buffer, add ? OPERAND_ADD : OPERAND_WRITE);
+}
+
+static uint32_t effect_buffer(Lower *l, uint32_t effect)
+{
+    const Node *node = model_at(l->m, effect);
+    switch (node->op) {
+    case OP_ACCUMULATE: return lower_buffer(l, BUFFER_GRADIENT, model_arg(l->m, effect, 0), 0);
+    case OP_UPDATE: return lower_buffer(l, BUFFER_PARAM, model_arg(l->m, effect, 0), 0);
+    case OP_RECORD: return lower_buffer(l, BUFFER_METRIC, 0, (int32_t)node->attr.index);
+    case OP_TOTAL: return lower_buffer(l, BUFFER_TOTAL, effect, 0);
+    default: return lower_buffer(l, BUFFER_OUTPUT, effect, 0);
+    }
+}
+
+static void store_unit(Build *b, uint32_t u)
+{
+    Lower *l = b->l;
+    const Unit *unit = &l->units[u];
+    uint32_t n = unit->node;
+    if (unit->kind == UNIT_EFFECT) {
+        Op op = l->m->nodes[n].op;
+        uint32_t value = model_arg(l->m, n, lower_effect_value(op));
+        if (op == OP_UPDATE) {
+            value = lower_plain(l, value);
+            visit_indexed(b, value); // the stored copy
+        } else {
+            visit(b, value);
+        }
+        add_store(b, value, effect_buffer(l, n), false, op != OP_UPDATE && op != OP_OUTPUT);
+    } else if (unit->kind == UNIT_ROW && lower_is_partial(l, n)) {
+        visit(b, model_arg(l->m, n, 0));
+        add_store(b, n, lower_buffer(l, BUFFER_PARTIALS, n, 0), true, false);
+    } else if (unit->kind == UNIT_STORE) {
+        visit(b, n);
+        add_store(b, n, lower_value(l, n | READ_STORED), false, false);
+    } else if (unit->stored || l->info[n].into) {
+        visit(b, n);
+        add_store(b, n, lower_value(l, n), false, false);
+    }
+}
+
+bool body_describe(Lower *l, uint32_t kernel)
+{
+    KernelDesc *desc = &l->kernels[kernel].desc;
+    const Unit *first = &l->units[l->kernels[kernel].units[0]];
+    RowBody *body = &desc->body;
+    Build build = { .l = l, .kernel = kernel, .body = body };
+    desc->family = FAMILY_ROW;
+    Type rows = { .row = first->row, .route = first->route };
+    desc->rows = lower_rows(l, &rows);
+    if (first->row == ROW_T || first->row == ROW_S) desc->sequence = l->m->sequence;
+    body->model = l->m;
+    body->row = first->row;
+    body->route = first->route;
+    if (first->row == ROW_R)
+        add_load(&build, WHAT_OFFSETS, first->route, lower_buffer(l, BUFFER_OFFSETS, first->route, 0));
+    for (uint32_t i = 0; i < l->kernels[kernel].n_units; i++) store_unit(&build, l->kernels[kernel].units[i]);
+    body->nodes = build.nodes;
+    body->n_nodes = build.n_nodes;
+    body->loads = build.loads;
+    body->n_loads = build.n_loads;
+    body->stores = build.stores;
+    body->n_stores = build.n_stores;
+    for (uint32_t i = 0; i < body->n_nodes; i++) desc->flops += node_flops(l->m, body->nodes[i], l->tokens);
+    for (uint32_t i = 0; i < body->n_stores; i++) {
+        if (body->stores[i].partial) desc->flops += node_flops(l->m, body->stores[i].node, l->tokens);
+    }
+    return body->n_stores > 0 || lower_fail(l, first->node, "internal error: a kernel without results");
+}

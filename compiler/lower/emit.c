@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan's tables: parameters once, then buffers, inputs, metrics, outputs, instructions and rows of each
+// program. Everything is copied into the plan's arena.
+#include "compiler/lower/pass.h"
+
+/* Parameters ---------------------------------------------------------------------------------------- */
+
+static void emit_param(Lower *l, uint32_t index)
+{
+    Plan *plan = l->plan;
+    const Model *m = l->from;
+    const Param *param = &m->params[index];
+    const Type *type = model_type(m, param->node);
+    PlanParam *to = ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params);
+    l->shared->param_index[index] = plan->n_params - 1;
+    to->name = arena_strdup(plan->arena, model_name(m, param->addr));
+    to->is_state = param->is_state;
+    to->per_expert = type->row == ROW_E;
+    if (to->per_expert) to->dims[to->n_dims++] = model_experts(m, type);
+    for (int i = 0; i < type->rank; i++) to->dims[to->n_dims++] = type->dim[i];
+    to->init = param->init == INIT_NORMAL ? PLAN_INIT_NORMAL : param->init == INIT_ONES ? PLAN_INIT_ONES : PLAN_INIT_ZEROS;
+    to->std = param->std;
+    to->decay = param->decay;
+    to->lr = param->lr;
+    int64_t bytes = dtype_bytes(DTYPE_F32);
+    for (int i = 0; i < to->n_dims; i++) bytes *= to->dims[i];
+    to->offset = plan->region_bytes[REGION_weights];
+    plan->region_bytes[REGION_weights] += round_up(bytes, PLAN_GRAIN);
+}
+
+bool emit_params(Lower *l)
+{
+    Plan *plan = l->plan;
+    const Model *m = l->from;
+    l->shared->n_params = m->n_params;
+    l->shared->param_index = ARENA_ARRAY(plan->arena, uint32_t, m->n_params);
+    for (uint32_t i = 0; i < m->n_params; i++) {
+        if (!m->params[i].is_state) emit_param(l, i);
+    }
+    plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
+    for (uint32_t i = 0; i < m->n_params; i++) {
+        if (m->params[i].is_state) emit_param(l, i);
+    }
+    return true;
+}
+
+static const PlanParam *param_of(const Lower *l, uint32_t node)
+{
+    return &l->plan->params[l->shared->param_index[l->m->nodes[node].attr.index]];
+}
+
+/* Names ----------------------------------------------------------------------------------------------- */
+
+// Names given out, with how often: the second "x" becomes "x_2".
+typedef struct NameSlot { const char *name; int n; } NameSlot;
+typedef struct NameTable { NameSlot *slots; uint32_t mask; Arena *arena, *scratch; } NameTable;
+
+static NameSlot *name_slot(NameTable *table, const char *name)
+{
+    uint32_t at = (uint32_t)hash_bytes(name, strlen(name)).low & table->mask;
+    while (table->slots[at].name && strcmp(table->slots[at].name, name)) at = (at + 1) & table->mask;
+    return &table->slots[at];
+}
+
+static const char *unique_name(NameTable *table, const char *wish)
+{
+    NameSlot *slot = name_slot(table, wish);
+    const char *name = wish;
+    if (!slot->name) slot->name = wish;
+    while (slot->n++ > 0) {
+        name = arena_printf(table->arena, "%s_%d", wish, slot->n);
+        NameSlot *other = name_slot(table, name);
+        if (other->name) continue;
+        *other = (NameSlot){ name, 1 };
+        break;
+    }
+    return name;
+}
+
+static const char *input_name(int32_t k, Arena *arena)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        PLAN_INPUTS(X)
+#undef X
+    };
+    int kind = k >> 16;
+    if (kind != INPUT_tokens && kind != INPUT_labels) return names[kind];
+    return arena_printf(arena, "%s.%d", names[kind], (int16_t)(k & 0xffff));
+}
+
+static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *arena)
+{
+    static const char *const flat[] = {
+#define X(name) #name ".all",
+        PLAN_REGIONS(X)
+#undef X
+    };
+    static const char *const endings[] = {
+        [BUFFER_PARTIALS] = ".partials", [BUFFER_ROW_OF_SLOT] = ".row_of_slot", [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
+        [BUFFER_OFFSETS] = ".offsets", [BUFFER_SPARE] = ".unread",
+    };
+    const Model *m = l->m;
+    const Node *node = model_at(m, buffer->node);
+    const char *ending = buffer->kind <= BUFFER_SPARE && endings[buffer->kind] ? endings[buffer->kind] : "";
+    switch ((BufferKind)buffer->kind) {
+    case BUFFER_PARAM: return param_of(l, buffer->node)->name;
+    case BUFFER_GRADIENT: return arena_printf(arena, "%s.gradient", param_of(l, buffer->node)->name);
+    case BUFFER_METRIC: return arena_printf(arena, "metric.%s", model_name(m, m->records[buffer->k].addr));
+    case BUFFER_OUTPUT: return arena_printf(arena, "output.%u", node->attr.index);
+    case BUFFER_INPUT: return input_name(buffer->k, arena);
+    case BUFFER_SCALARS: return "scalars";
+    case BUFFER_FLAT: return flat[buffer->k];
+    case BUFFER_NORM: return "grads.sumsq";
+    default: break;
+    }
+    const char *addr = model_name(m, node->addr), *op = op_info[node->op].name;
+    return arena_printf(arena, "%s%s%s%s", addr, *addr ? "." : "", op, ending);
+}
+
+/* Offsets outside act -------------------------------------------------------------------------------- */
+
+static int64_t take_io(Lower *l, int64_t bytes)
+{
+    int64_t offset = l->shared->io_bytes;
+    l->shared->io_bytes += round_up(bytes, PLAN_GRAIN);
+    return offset;
+}
+
+// Programs share inputs; metrics and outputs are each one's own.
+static int64_t input_offset(Lower *l, const Buffer *buffer)
+{
+    Shared *shared = l->shared;
+    for (int i = 0; i < shared->n_inputs; i++) {
+        if (shared->inputs[i].k == buffer->k) return shared->inputs[i].offset;
+    }
+    int64_t offset = take_io(l, buffer->bytes);
+    if (shared->n_inputs == COUNT_OF(shared->inputs)) return offset; // then each program has its own
+    shared->inputs[shared->n_inputs].k = buffer->k;
+    shared->inputs[shared->n_inputs++].offset = offset;
+    return offset;
+}
+
+static void fill_offset(Lower *l, Buffer *buffer)
+{
+    switch ((BufferKind)buffer->kind) {
+    case BUFFER_PARAM: case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->offset; break;
+    case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
+    case BUFFER_METRIC: case BUFFER_OUTPUT: buffer->offset = take_io(l, buffer->bytes); break;
+    case BUFFER_VALUE:
+        if (buffer->region == REGION_io) buffer->offset = take_io(l, buffer->bytes);
+        break;
+    default: break; // act and totals are placed, the rest begins at 0
+    }
+}
+
+/* Programs ---------------------------------------------------------------------------------------------- */
+
+static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, uint32_t index)
+{
+    Arena *arena = l->plan->arena;
+    Buffer *buffer = &l->buffers[index];
+    if (buffer->plan) return buffer->plan - 1;
+    fill_offset(l, buffer);
+    PlanBuffer *to = ARENA_PUSH(arena, program->buffers, program->n_buffers, program->cap_buffers);
+    *to = (PlanBuffer){ .dtype = buffer->dtype, .region = buffer->region, .n_dims = buffer->n_dims,
+                        .offset = buffer->offset, .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last };
+    memcpy(to->dims, buffer->dims, sizeof to->dims);
+    to->name = unique_name(names, wished_name(l, buffer, arena));
+    Loc loc = l->m->nodes[buffer->node].loc;
+    bool of_spec = buffer->node && loc.file && loc.file <= l->m->n_files;
+    if (of_spec) to->loc = arena_printf(arena, "%s:%u", l->m->files[loc.file - 1].path, loc.line);
+    buffer->plan = program->n_buffers;
+    if (buffer->kind == BUFFER_INPUT) {
+        *ARENA_PUSH(arena, program->inputs, program->n_inputs, program->cap_inputs) =
+            (PlanInput){ (uint8_t)(buffer->k >> 16), (int16_t)(buffer->k & 0xffff), buffer->plan - 1 };
+    }
+    return buffer->plan - 1;
+}
+
+static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names)
+{
+    Arena *arena = l->plan->arena;
+    for (uint32_t t = 0; t < l->n_kernels; t++) {
+        const Kernel *kernel = &l->kernels[l->order[t]];
+        const PlanKernel *made = &l->plan->kernels[kernel->plan];
+        *ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs) =
+            (PlanInstr){ kernel->plan, program->n_operands, made->n_args };
+        for (uint32_t i = 0; i < made->n_args; i++) {
+            const Bind *bind = kernel->binds;
+            while (strcmp(bind->name, made->args[i].name)) bind++; // all are there: pass_generate
+            uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
+            *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
+                (PlanOperand){ buffer, bind->mode };
+        }
+    }
+}
+
+static bool has_segment(const Lower *l, int segment)
+{
+    return l->program == PROGRAM_STEP || segment == SEGMENT_FORWARD;
+}
+
+static void emit_row(Lower *l, PlanProgram *program, uint32_t segment, int32_t microbatch)
+{
+    *ARENA_PUSH(l->plan->arena, program->rows, program->n_rows, program->cap_rows) = (PlanRow){ segment, microbatch, 0 };
+}
+
+static void emit_segments(Lower *l, PlanProgram *program)
+{
+    for (int s = 0; s < N_SEGMENTS; s++) {
+        if (!has_segment(l, s)) continue;
+        *ARENA_PUSH(l->plan->arena, program->segments, program->n_segments, program->cap_segments) =
+            (PlanSegment){ segment_name[s], l->segment_first[s], l->segment_first[s + 1] - l->segment_first[s] };
+    }
+    if (l->program != PROGRAM_STEP) {
+        emit_row(l, program, 0, 0);
+        return;
+    }
+    emit_row(l, program, SEGMENT_CLEAR, -1);
+    for (int32_t i = 0; i < l->plan->microbatches; i++) {
+        emit_row(l, program, SEGMENT_FORWARD, i);
+        emit_row(l, program, SEGMENT_BACKWARD, i);
+    }
+    emit_row(l, program, SEGMENT_UPDATE, -1);
+}
+
+static void emit_metrics(Lower *l, PlanProgram *program)
+{
+    const Model *m = l->m;
+    for (uint32_t i = 0; i < m->n_records; i++) {
+        uint32_t found = lower_find_buffer(l, BUFFER_METRIC, 0, (int32_t)i);
+        if (!found) continue; // nothing records it in this program
+        *ARENA_PUSH(l->plan->arena, program->metrics, program->n_metrics, program->cap_metrics) =
+            (PlanMetric){ arena_strdup(l->plan->arena, model_name(m, m->records[i].addr)), m->records[i].weight,
+                          l->buffers[found - 1].plan - 1 };
+    }
+}
+
+static void emit_outputs(Lower *l, PlanProgram *program)
+{
+    const Model *m = l->m;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        if (m->nodes[n].op != OP_OUTPUT || l->info[n].role == ROLE_DEAD) continue;
+        uint32_t value = lower_plain(l, model_arg(m, n, 0)), index = m->nodes[n].attr.index;
+        uint32_t found = l->info[n].absorbed ? lower_find_buffer(l, BUFFER_VALUE, value, 0)
+                                             : lower_find_buffer(l, BUFFER_OUTPUT, n, 0);
+        const char *name = index == 0 && l->program == PROGRAM_PREFILL
+                               ? "logits" : arena_printf(l->plan->arena, "output.%u", index);
+        *ARENA_PUSH(l->plan->arena, program->outputs, program->n_outputs, program->cap_outputs) =
+            (PlanOutput){ name, l->buffers[found - 1].plan - 1 };
+    }
+}
+
+bool pass_emit(Lower *l)
+{
+    Plan *plan = l->plan;
+    PlanProgram *program = ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
+    program->name = program_name[l->program];
+    uint32_t slots = 16;
+    while (slots < 4 * l->n_buffers) slots *= 2;
+    NameTable names = { ARENA_ARRAY(l->arena, NameSlot, slots), slots - 1, plan->arena, l->arena };
+    emit_instructions(l, program, &names);
+    emit_segments(l, program);
+    emit_metrics(l, program);
+    emit_outputs(l, program);
+    program->act_bytes = l->act_bytes;
+    program->act_bound = l->act_bound;
+    int64_t *bytes = plan->region_bytes;
+    bytes[REGION_act] = max_i64(bytes[REGION_act], l->act_bytes);
+    bytes[REGION_totals] = max_i64(bytes[REGION_totals], l->totals_bytes);
+    bytes[REGION_io] = l->shared->io_bytes;
+    bytes[REGION_scalars] = round_up(N_SCALARS * dtype_bytes(DTYPE_F32), PLAN_GRAIN);
+    if (l->program != PROGRAM_STEP) return true;
+    static const Region twins[] = { REGION_grads, REGION_moment1, REGION_moment2 };
+    for (int i = 0; i < COUNT_OF(twins); i++) bytes[twins[i]] = plan->n_trained * dtype_bytes(DTYPE_F32);
+    return true;
+}

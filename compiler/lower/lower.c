@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The passes in order, and the loop over programs.
+#include "compiler/lower/lower.h"
+
+#include <stdio.h>
+
+#include "compiler/lower/pass.h"
+
+typedef struct Pass {
+    char letter;                 // of -d
+    const char *name;
+    bool (*run)(Lower *);
+    void (*dump)(const Lower *, Text *);
+} Pass;
+
+static void dump_model(const Lower *l, Text *out)
+{
+    model_print(l->m, out, true);
+}
+
+static const Pass passes[] = {
+    // First: refuses what cannot be lowered before anything is built on it.
+    { 'p', "precision", pass_precision, dump_model },
+    // Before buffers exist: decides which values need one.
+    { 'f', "fuse", pass_fuse, dump_fuse },
+    // Names the memory of what crosses kernels; the scheduler weighs these bytes.
+    { 'd', "describe", pass_describe, dump_describe },
+    // Before place: the order decides who lives with whom.
+    { 's', "schedule", pass_schedule, dump_schedule },
+    // Needs nothing of place; a kernel that cannot be generated is found before addresses are sought.
+    { 'g', "generate", pass_generate, NULL },
+    // All lives are known now.
+    { 'a', "place", pass_place, dump_place },
+    // Last: copies into the plan.
+    { 'e', "emit", pass_emit, NULL },
+};
+
+bool lower_fail(Lower *l, uint32_t node, const char *format, ...)
+{
+    char message[sizeof l->from->diag.message];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    diag_set(l->from, "%s", message);
+    if (node && l->m) l->from->diag.loc = l->m->nodes[node].loc;
+    return false;
+}
+
+int64_t lower_rows(const Lower *l, const Type *type)
+{
+    switch ((RowKind)type->row) {
+    case ROW_T: return l->tokens;
+    case ROW_R: return l->tokens * model_top_k(l->m, type);
+    case ROW_E: return model_experts(l->m, type);
+    case ROW_S: return l->sequences;
+    default: return 1;
+    }
+}
+
+static bool wants_dump(const LowerOptions *options, char letter)
+{
+    return options->dump && options->dump_out && strchr(options->dump, letter);
+}
+
+static bool run_passes(Lower *l)
+{
+    for (int i = 0; i < COUNT_OF(passes); i++) {
+        const Pass *pass = &passes[i];
+        double start = time_seconds();
+        if (!pass->run(l)) return false;
+#ifndef NDEBUG
+        if (!lower_verify(l, pass->letter)) return false;
+#endif
+        log_debug("lower %s %s: %.3f s", program_name[l->program], pass->name, time_seconds() - start);
+        if (!wants_dump(l->options, pass->letter) || !pass->dump) continue;
+        text_printf(l->options->dump_out, "-- %s after %s\n", program_name[l->program], pass->name);
+        pass->dump(l, l->options->dump_out);
+    }
+    return true;
+}
+
+bool lower_start(Lower *l, Program program)
+{
+    l->program = program;
+    l->m = model_program(l->from, program);
+    if (!l->m) return false; // from->diag says why
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        for (int i = 0; i < l->m->nodes[n].n_args; i++) {
+            if (model_arg(l->m, n, i) >= n) {
+                model_sort(l->m);
+                return true;
+            }
+        }
+    }
+    return true;
+}
+
+static bool lower_program(Lower *l, Program program)
+{
+    Lower here = *l;
+    here.arena = arena_create();
+    if (!here.arena) return lower_fail(l, 0, "out of memory");
+    bool done = lower_start(&here, program) && run_passes(&here);
+    model_destroy(here.m);
+    arena_destroy(here.arena);
+    return done;
+}
+
+static bool check_options(Lower *l)
+{
+    const LowerOptions *options = l->options;
+    int64_t tokens = (int64_t)options->microbatch * l->from->sequence;
+    if (options->microbatch < 1 || options->microbatches < 1 || tokens > INT32_MAX) {
+        lower_fail(l, 0, "expected 1 or more sequences and microbatches of at most %d tokens, got %d microbatches of %d "
+                   "sequences of %d", INT32_MAX, options->microbatches, options->microbatch, l->from->sequence);
+        return false;
+    }
+    l->tokens = tokens;
+    l->sequences = options->microbatch;
+    return true;
+}
+
+static bool lower_programs(Lower *l)
+{
+    Plan *plan = l->plan;
+    plan->model = arena_strdup(plan->arena, l->from->name ? l->from->name : "model");
+    plan->target = "cpu";
+    plan->tokens = l->tokens;
+    plan->sequence = l->from->sequence;
+    plan->vocab = l->from->vocab;
+    plan->microbatches = l->options->microbatches;
+    if (!emit_params(l)) return false;
+    for (int program = 0; program < N_PROGRAMS; program++) {
+        if (l->options->programs[program] && !lower_program(l, (Program)program)) return false;
+    }
+    if (plan_check(plan) == OK) return true;
+    return lower_fail(l, 0, "internal error: the plan does not pass its own check: %s", status_message());
+}
+
+Plan *lower_model(Model *model, const LowerOptions *options)
+{
+    Shared shared = { 0 };
+    Lower l = { .from = model, .options = options, .shared = &shared };
+    if (!check_options(&l)) return NULL;
+    l.plan = plan_create();
+    l.codegen = l.plan ? codegen_create(l.plan) : NULL;
+    bool done = l.codegen ? lower_programs(&l)
+                          : lower_fail(&l, 0, "%s", l.plan ? status_message() : "out of memory");
+    codegen_destroy(l.codegen);
+    if (done) return l.plan;
+    plan_destroy(l.plan);
+    return NULL;
+}
