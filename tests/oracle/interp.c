@@ -104,6 +104,7 @@ Interp *interp_create(const Model *m)
 {
     Interp *in = calloc(1, sizeof *in);
     in->m = m;
+    in->seed = TEST_SEED, in->step = TEST_STEP;
     in->n_nodes = m->n_nodes, in->n_params = m->n_params, in->n_records = m->n_records;
     in->values = calloc(m->n_nodes, sizeof *in->values);
     in->routes = calloc(m->n_nodes, sizeof *in->routes);

@@ -13,6 +13,7 @@
 #include "compiler/model/model.h"
 
 enum { INTERP_AHEAD = 6 }; // tokens(0..5), labels(0..5)
+enum { TEST_SEED = 7, TEST_STEP = 3 }; // what `uniform` hashes, here and in the executor's scalars
 
 // What a data loader would hand over for one microbatch. `valid` and the counts follow from labels[1].
 typedef struct Batch {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lowered plan at work beside the interpreter: lower, execute one step on given microbatches, compare.
+#ifndef MOEC_TEST_MACHINE_H
+#define MOEC_TEST_MACHINE_H
+
+#include "compiler/lower/lower.h"
+#include "runtime/exec/exec.h"
+#include "tests/oracle/compare.h"
+
+// Kernels of these tests are cached in the build folder, never in the user's cache.
+void machine_use_cache(void);
+
+Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion); // step only; fails the test
+// Parameters and scalars (lr = 0: gradients stay in their region, weights do not move), then one step.
+// Fails the test when the executor does.
+Exec *machine_exec(const Plan *plan, int threads, bool poison);
+void machine_load(Exec *exec, const Plan *plan, const Interp *from);
+void machine_step(Exec *exec, const Plan *plan, const Step *step);
+
+int64_t plan_param_n(const PlanParam *param);
+// The region's hash: equal hashes, equal bits.
+Hash machine_bits(const Exec *exec, const Plan *plan, Region region);
+Hash machine_results(const Exec *exec, const Plan *plan); // of weights, gradients and metrics together
+
+// Copies of results in double. Caller frees.
+double *machine_gradient(const Exec *exec, const Plan *plan, uint32_t param);
+double *machine_weights(const Exec *exec, const Plan *plan, uint32_t param);
+
+#endif
