@@ -14,18 +14,16 @@ typedef struct Share {
 
 /* Which nodes matter --------------------------------------------------------------------------- */
 
-// Operations that pass no gradient on by meaning. Attention's gradient has none by omission: a
-// gradient that arrives there is an error (adjoint_none).
-static bool stops(Op op) {
-    switch (op) {
-#define OP(name, text, lo, hi, class, shape, adjoint, flops)                                       \
-    case OP_##name:                                                                                \
-        return (void *)adjoint_##adjoint == (void *)adjoint_none && op != OP_ATTEND_LSE &&         \
-               op != OP_ATTEND_GRAD;
-        OP_TABLE(OP)
+static void (*const rules[N_OPS])(Adj *) = {
+#define OP(name, text, lo, hi, class, shape, adjoint, flops) [OP_##name] = adjoint_##adjoint,
+    OP_TABLE(OP)
 #undef OP
-    default: return true;
-    }
+};
+
+// Operations without an adjoint pass no gradient on, by meaning. Attention's own gradient has none by
+// omission: a gradient that arrives there is an error (adjoint_none).
+static bool stops(Op op) {
+    return rules[op] == adjoint_none && op != OP_ATTEND_LSE && op != OP_ATTEND_GRAD;
 }
 
 static uint8_t *find_reaches(const Model *m) {
@@ -162,12 +160,6 @@ static uint32_t sum_shares(Model *m, Share *shares) {
 }
 
 /* The walk ------------------------------------------------------------------------------------- */
-
-static void (*const rules[N_OPS])(Adj *) = {
-#define OP(name, text, lo, hi, class, shape, adjoint, flops) [OP_##name] = adjoint_##adjoint,
-    OP_TABLE(OP)
-#undef OP
-};
 
 static bool plant_seeds(Adj *a, const uint32_t *roots, const uint32_t *seeds, int n_roots) {
     for (int i = 0; i < n_roots; i++) {

@@ -31,6 +31,8 @@ static void model_start(Model *m) {
     m->cap_nodes = 256;
     m->nodes = ARENA_ARRAY(m->arena, Node, m->cap_nodes);
     m->n_nodes = 1;
+    m->cap_args = 256; // never NULL: operands are found by adding to it
+    m->args = ARENA_ARRAY(m->arena, uint32_t, m->cap_args);
     m->cap_cons = 512;
     m->cons = ARENA_ARRAY(m->arena, uint32_t, m->cap_cons);
     m->cap_name_slots = 256;
