@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// The option table: every way in, every error, and that the record reads back to the same values.
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/train/helpers.h"
+
+static Options *options;
+static const char *words[32];
+static int n_words;
+
+static int make(void **state) {
+    (void)state;
+    options = options_create();
+    assert_non_null(options);
+    return 0;
+}
+
+static int drop(void **state) {
+    (void)state;
+    options_destroy(options);
+    return 0;
+}
+
+static Status parse(int command, ...) {
+    char *argv[32] = { "command" };
+    int argc = 1;
+    va_list list;
+    va_start(list, command);
+    while ((argv[argc] = va_arg(list, char *))) argc++;
+    va_end(list);
+    return options_parse(options, command, argc, argv, words, &n_words);
+}
+#define PARSE(command, ...) parse(command, __VA_ARGS__, (char *)NULL)
+
+static void rows_are_sound(void **state) {
+    (void)state;
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const OptionInfo *a = &option_info[i];
+        assert_int_equal(strncmp(a->flag, "--", 2), 0);
+        assert_true(a->help[0] && a->commands);
+        for (int k = 0; k < i; k++) {
+            const OptionInfo *b = &option_info[k];
+            assert_string_not_equal(a->path, b->path);
+            if (a->commands & b->commands & 15) assert_string_not_equal(a->flag, b->flag);
+        }
+        assert_false(options->given[i]);
+    }
+}
+
+static void flags_and_words(void **state) {
+    (void)state;
+    EXPECT_OK(PARSE(FOR_TRAIN, "spec.lua", "size=tiny", "--data", "a", "b", "--steps", "12", "--lr=1e-3", "--set",
+                    "optim.beta2=0.5", "--schedule", "linear", "--data", "c", "--out", "run", "--", "--x"));
+    assert_int_equal(n_words, 3);
+    assert_string_equal(words[1], "size=tiny");
+    assert_string_equal(words[2], "--x");
+    assert_int_equal(options->data.n, 3);
+    assert_string_equal(options->data.at[0], "a");
+    assert_string_equal(options->data.at[2], "c");
+    assert_int_equal(options->steps, 12);
+    assert_true(options->lr == 1e-3 && options->beta2 == 0.5);
+    assert_int_equal(options->schedule, SCHEDULE_LINEAR);
+    assert_true(options->given[OPT_lr] && !options->given[OPT_warmup]);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--steps", "1e3", "--data", "d"));
+    assert_int_equal(options->steps, 1000);
+    assert_int_equal(options->data.n, 1); // a later command line replaces files
+}
+
+static void every_wrong_use(void **state) {
+    (void)state;
+    static const struct { int command; const char *a, *b, *message; } cases[] = {
+        { FOR_TRAIN, "--stepz", "3", "unknown option '--stepz' of 'train'\n  hint: did you mean --steps?" },
+        { FOR_TRAIN, "--frobnicate", "3", "unknown option '--frobnicate' of 'train'\n  hint: 'moec train --help' lists" },
+        { FOR_TRAIN, "-n", "3", "unknown option '-n'" },
+        { FOR_RESUME, "--seed", "3", "--seed is fixed for the life of a run" },
+        { FOR_TRAIN, "--steps", NULL, "--steps needs a value\n  hint: --steps steps" },
+        { FOR_TRAIN, "--set", NULL, "--set needs a value\n  hint: --set path=value" },
+        { FOR_TRAIN, "--data", NULL, "--data needs a value\n  hint: --data files" },
+        { FOR_TRAIN, "--data", "", "--data names no file" },
+        { FOR_TRAIN, "--steps", "many", "--steps is 'many', expected a whole number of steps" },
+        { FOR_TRAIN, "--steps", "", "--steps is '', expected a whole number" },
+        { FOR_TRAIN, "--steps", "1.5", "--steps is 1.5, expected a whole number of steps" },
+        { FOR_TRAIN, "--steps", "-1", "--steps is -1, expected 0 to 1000000000000 steps" },
+        { FOR_TRAIN, "--held-out", "-1", "--held-out is -1, expected at least 0 tokens" },
+        { FOR_TRAIN, "--keep", "0", "--keep is 0, expected 1 to 1000000 checkpoints" },
+        { FOR_TRAIN, "--min-lr", "1.01", "--min-lr is 1.01, expected 0 to 1 fraction" },
+        { FOR_TRAIN, "--beta1", "1", "--beta1 is 1, expected 0 to 0.99999" },
+        { FOR_TRAIN, "--lr", "nan", "--lr is 'nan', expected a number" },
+        { FOR_TRAIN, "--lr", "inf", "--lr is 'inf', expected a number" },
+        { FOR_TRAIN, "--lr", "0x1p3", "--lr is '0x1p3', expected a number" },
+        { FOR_TRAIN, "--lr", "1e999", "--lr is '1e999', expected a number" },
+        { FOR_TRAIN, "--schedule", "cosin", "--schedule is 'cosin', expected one of cosine|linear|constant\n  hint: did you "
+                                            "mean 'cosine'?" },
+        { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|constant" },
+        { FOR_TRAIN, "--tokens", "uint32", "--tokens is 'uint32', expected one of bytes|uint16\n  hint: did you mean" },
+        { FOR_TRAIN, "--set", "optim.lr", "--set is given 'optim.lr', expected path=value" },
+        { FOR_TRAIN, "--set", "optim.lrr=1", "--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?" },
+        { FOR_TRAIN, "--set", "zzz.zzzzzzz=1", "--set: unknown path 'zzz.zzzzzzz' of 'train'\n  hint: 'moec train --help'" },
+        { FOR_TRAIN, "--set", "optim.lr=-2", "optim.lr is -2, expected 0 to 1000" },
+        { FOR_SAMPLE, "--set", "optim.lr=1", "--set: unknown path 'optim.lr' of 'sample'" },
+        { FOR_SAMPLE, "--top-p", "0", "--top-p is 0, expected 1e-06 to 1 probability" },
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++)
+        expect_failure(PARSE(cases[i].command, cases[i].a, cases[i].b), ERR_ARGUMENT, cases[i].message);
+}
+
+static void record_reads_back(void **state) {
+    (void)state;
+    EXPECT_OK(PARSE(FOR_TRAIN, "--lr", "0.1234567890123456789", "--steps", "999999999999", "--data", "x y", "z",
+                    "--schedule", "constant", "--tokens", "uint16", "--eps", "1e-30", "--log-interval", "0"));
+    json_t *record = options_record(options);
+    assert_non_null(record);
+    assert_null(json_object_get(record, "run.out"));     // not part of a record
+    assert_null(json_object_get(record, "sample.length"));
+    char *text = json_dumps(record, 0);
+    json_decref(record);
+    record = json_loads(text, 0, NULL);
+    free(text);
+    Options *other = options_create();
+    EXPECT_OK(options_read_record(other, record, "record"));
+    for (int i = 0; i < N_OPTIONS; i++) {
+        Text a = { 0 }, b = { 0 };
+        options_print(options, (OptionId)i, &a);
+        options_print(other, (OptionId)i, &b);
+        assert_string_equal(text_cstr(&a), text_cstr(&b));
+        text_finish(&a);
+        text_finish(&b);
+    }
+    assert_true(other->lr == options->lr);
+    json_decref(record);
+    options_destroy(other);
+}
+
+static void wrong_records(void **state) {
+    (void)state;
+    static const struct { const char *text; Status status; const char *message; } cases[] = {
+        { "[]", ERR_FORMAT, "r: expected an object" },
+        { "{\"optim.speed\": 1}", ERR_VERSION, "r: unknown option 'optim.speed'" },
+        { "{\"sample.length\": 1}", ERR_VERSION, "r: unknown option 'sample.length'" },
+        { "{\"optim.lr\": -1}", ERR_FORMAT, "r: optim.lr is -1, expected 0 to 1000" },
+        { "{\"optim.lr\": [1]}", ERR_FORMAT, "r: optim.lr has a value of a wrong type" },
+        { "{\"data.files\": [1]}", ERR_FORMAT, "r: data.files holds something that is not a file name" },
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        json_t *record = json_loads(cases[i].text, 0, NULL);
+        assert_non_null(record);
+        expect_failure(options_read_record(options, record, "r"), cases[i].status, cases[i].message);
+        json_decref(record);
+    }
+}
+
+static void help_and_reference_have_every_row(void **state) {
+    (void)state;
+    Text reference = { 0 };
+    options_reference(&reference);
+    for (int command = FOR_TRAIN; command <= FOR_SAMPLE; command *= 2) {
+        Text help = { 0 };
+        options_help(command, &help);
+        for (int i = 0; i < N_OPTIONS; i++) {
+            char flag[64], path[64];
+            snprintf(flag, sizeof flag, "  %s ", option_info[i].flag);
+            snprintf(path, sizeof path, "| `%s` |", option_info[i].path);
+            assert_non_null(strstr(reference.at, path));
+            if (option_info[i].commands & command) assert_non_null(strstr(help.at, option_info[i].help));
+            else if (command == FOR_TRAIN && strcmp(option_info[i].flag, "--seed"))
+                assert_null(strstr(help.at, flag));
+        }
+        text_finish(&help);
+    }
+    text_finish(&reference);
+}
+
+static void schedules(void **state) {
+    (void)state;
+    EXPECT_OK(PARSE(FOR_TRAIN, "--steps", "100", "--lr", "1", "--warmup", "10", "--min-lr", "0.1"));
+    assert_true(schedule_lr(options, 0, 0) == 0.1);
+    assert_true(schedule_lr(options, 4, 0) < schedule_lr(options, 9, 0));
+    double half = schedule_lr(options, 50, 0), end = schedule_lr(options, 100, 0);
+    assert_true(half > 0.549 && half < 0.551 && end > 0.0999 && end < 0.1001);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "linear"));
+    assert_true(schedule_lr(options, 50, 0) == 0.55);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--seconds", "10")); // whichever is further
+    assert_true(schedule_progress(options, 50, 2) == 0.5 && schedule_progress(options, 50, 7.5) == 0.75);
+    assert_true(schedule_progress(options, 500, 0) == 1);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "constant", "--warmup", "0"));
+    assert_true(schedule_lr(options, 99, 9) == 1);
+    float scalars[N_SCALARS];
+    int32_t bits[2];
+    EXPECT_OK(PARSE(FOR_TRAIN, "--beta1", "0.5", "--beta2", "0.75", "--seed", "7"));
+    schedule_scalars(options, 1, 0.25, 0, scalars);
+    assert_true(scalars[SCALAR_correction1] == 0.75f && scalars[SCALAR_correction2] == 0.4375f);
+    assert_true(scalars[SCALAR_inv_step] == 1); // no targets: never a division by zero
+    memcpy(&bits[0], &scalars[SCALAR_step], 4);
+    memcpy(&bits[1], &scalars[SCALAR_seed], 4);
+    assert_true(bits[0] == 1 && bits[1] == 7);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
+        TEST(rows_are_sound), TEST(flags_and_words), TEST(every_wrong_use), TEST(record_reads_back),
+        TEST(wrong_records), TEST(help_and_reference_have_every_row), TEST(schedules),
+    };
+    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop over a plan written by hand: it learns, and its bits depend on nothing but plan,
+// options and data.
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/train/helpers.h"
+
+enum { SEQUENCE = 16, SEQUENCES = 3, TEXT_BYTES = 5000 };
+static Plan *plan;
+static char *text_path;
+
+static int make(void **state) {
+    (void)state;
+    const char *folder = scratch_folder();
+    setenv("MOEC_CACHE_DIR", path_in(folder, "cache"), 1);
+    setenv("MOEC_LOG", "error", 1);
+    plan = bigram_plan(SEQUENCE, SEQUENCES, 2);
+    EXPECT_OK(plan_check(plan));
+    static char text[TEXT_BYTES];
+    for (int i = 0; i < TEXT_BYTES; i++) text[i] = "the quick brown fox. "[(i + (i / 50)) % 21];
+    text_path = path_in(folder, "text");
+    write_file(text_path, text, sizeof text);
+    return 0;
+}
+
+static int drop(void **state) {
+    (void)state;
+    plan_destroy(plan);
+    return 0;
+}
+
+// Options of a run over the text, then the words of `more`, ended by NULL.
+static Options *options_of(const char *run, const char *const *more) {
+    Options *options = options_create();
+    char *argv[40] = { "train", "--data", text_path, "--held-out", "1000", "--out", (char *)(uintptr_t)run, "--warmup",
+                       "2", "--threads", "1", "--lr", "0.05" };
+    int argc = 13, n;
+    for (; more && *more; more++) argv[argc++] = (char *)(uintptr_t)*more;
+    const char *words[40];
+    EXPECT_OK(options_parse(options, FOR_TRAIN, argc, argv, words, &n));
+    assert_int_equal(n, 0);
+    return options;
+}
+#define MORE(...) (const char *const[]) { __VA_ARGS__, NULL }
+
+static Status train_with(const char *run, const Plan *of, const char *const *more, bool resume, FILE *progress) {
+    Options *options = options_of(run, more);
+    RunSource source = { .plan = of };
+    Status status = resume ? OK : run_create(run, &source, options);
+    TrainJob job = { .plan = of, .options = options, .run = run, .resume = resume, .progress = progress };
+    if (status == OK) status = train_run(&job);
+    options_destroy(options);
+    return status;
+}
+
+static char *fresh(void) {
+    return path_in(scratch_folder(), "run");
+}
+
+// Every state file of two runs' checkpoints is equal, byte for byte.
+static void same_checkpoints(const char *a, const char *b, int step) {
+    const char *const names[] = { "weights", "moment1", "moment2" };
+    for (int i = 0; i < 3; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "checkpoints/step-%d/%s.safetensors", step, names[i]);
+        size_t n, m;
+        char *x = read_whole(path_in(a, name), &n), *y = read_whole(path_in(b, name), &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n);
+    }
+}
+
+// The losses of metrics.jsonl, whose steps must be 1, 2, ...
+static int losses_of(const char *run, double *losses, int cap) {
+    size_t n;
+    char *text = read_whole(path_in(run, "metrics.jsonl"), &n);
+    int steps = 0;
+    for (char *line = text; *line; steps++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        json_t *object = json_loadb(line, (size_t)(end - line), JSON_REJECT_DUPLICATES, NULL);
+        assert_non_null(object);
+        assert_int_equal(json_integer_value(json_object_get(object, "step")), steps + 1);
+        assert_true(steps < cap);
+        losses[steps] = json_real_value(json_object_get(object, "train/CE loss"));
+        static const char *const fields[] = { "tokens", "time", "optim/total grad norm", "optim/LR (group 0)",
+                                              "optim/step skipped", "throughput/device/TPS", "train/layers.1.ffn.load",
+                                              "train/block 01/load imbalance", "train/total loss" };
+        for (int i = 0; i < COUNT_OF(fields); i++) assert_non_null(json_object_get(object, fields[i]));
+        assert_int_equal(json_array_size(json_object_get(object, "train/layers.1.ffn.load")), 4);
+        assert_true(json_real_value(json_object_get(object, "train/block 01/load imbalance")) >= 1);
+        json_decref(object);
+        line = end + 1;
+    }
+    return steps;
+}
+
+static void learns(void **state) {
+    (void)state;
+    char *run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "60", "--eval-interval", "20", "--save-interval", "25"), false, NULL));
+    double losses[64];
+    assert_int_equal(losses_of(run, losses, 64), 60);
+    assert_true(fabs(losses[0] - log(256)) < 0.05);             // knows nothing
+    assert_true(losses[59] < 0.5 * losses[0]);
+    size_t n;
+    char *evals = read_whole(path_in(run, "eval.jsonl"), &n);
+    assert_non_null(strstr(evals, "{\"step\":20,"));
+    assert_non_null(strstr(evals, "\"eval/tokens\":1000,"));    // the last: every held-out byte
+    assert_false(file_exists(path_in(run, "checkpoints/step-25/manifest.json"))); // two are kept
+    assert_true(file_exists(path_in(run, "checkpoints/step-50/manifest.json")));
+    assert_true(file_exists(path_in(run, "checkpoints/step-60/manifest.json")));
+    assert_string_equal(read_whole(path_in(run, "checkpoints/latest"), &n), "step-60\n");
+}
+
+static void threads_and_repeats_give_the_same_bits(void **state) {
+    (void)state;
+    char *runs[4];
+    const char *const threads[] = { "1", "1", "2", "3" };
+    for (int i = 0; i < 4; i++) {
+        runs[i] = fresh();
+        EXPECT_OK(train_with(runs[i], plan, MORE("--steps", "8", "--threads", threads[i]), false, NULL));
+        if (i) same_checkpoints(runs[0], runs[i], 8);
+    }
+    char *other = fresh(); // and the comparison can tell runs apart
+    EXPECT_OK(train_with(other, plan, MORE("--steps", "8", "--seed", "2"), false, NULL));
+    size_t n;
+    char *a = read_whole(path_in(runs[0], "checkpoints/step-8/weights.safetensors"), &n);
+    char *b = read_whole(path_in(other, "checkpoints/step-8/weights.safetensors"), &n);
+    assert_memory_not_equal(a, b, n);
+}
+
+static void resume_gives_the_same_bits(void **state) {
+    (void)state;
+    char *whole = fresh(), *parts = fresh();
+    EXPECT_OK(train_with(whole, plan, MORE("--steps", "6"), false, NULL));
+    EXPECT_OK(train_with(parts, plan, MORE("--steps", "6", "--save-interval", "3"), false, NULL));
+    // Back to step 3: the later checkpoint goes, as if the run had been killed after it wrote metrics.
+    const char *latest = path_in(parts, "checkpoints/latest");
+    write_file(latest, "step-3\n", 7);
+    EXPECT_OK(train_with(parts, plan, MORE("--steps", "6"), true, NULL));
+    same_checkpoints(whole, parts, 6);
+    double a[9], b[9];
+    assert_int_equal(losses_of(whole, a, 8), 6);
+    assert_int_equal(losses_of(parts, b, 8), 6);                // lines past step 3 were cut, then written again
+    for (int i = 0; i < 6; i++) assert_true(a[i] == b[i]);
+    EXPECT_OK(train_with(parts, plan, MORE("--steps", "9"), true, NULL)); // and further
+    assert_int_equal(losses_of(parts, b, 9), 9);
+}
+
+static void plan_from_its_text_gives_the_same_bits(void **state) {
+    (void)state;
+    char *first = fresh(), *second = fresh();
+    EXPECT_OK(train_with(first, plan, MORE("--steps", "4"), false, NULL));
+    Plan *read;
+    EXPECT_OK(run_read_plan(first, false, &read));
+    EXPECT_OK(train_with(second, read, MORE("--steps", "4"), false, NULL));
+    same_checkpoints(first, second, 4);
+    plan_destroy(read);
+}
+
+static void resume_before_the_first_checkpoint(void **state) {
+    (void)state;
+    char *run = fresh(), *other = fresh();
+    Options *options = options_of(run, MORE("--steps", "4"));
+    EXPECT_OK(run_create(run, &(RunSource) { .plan = plan }, options));
+    options_destroy(options);
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "4"), true, NULL));
+    EXPECT_OK(train_with(other, plan, MORE("--steps", "4"), false, NULL));
+    same_checkpoints(run, other, 4);
+}
+
+static void resume_refuses_other_data(void **state) {
+    (void)state;
+    char *run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "2"), false, NULL));
+    size_t n;
+    char *text = read_whole(text_path, &n);
+    text[100] ^= 1;
+    write_file(text_path, text, n);
+    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_INPUT, "has changed since the checkpoint");
+    text[100] ^= 1;
+    write_file(text_path, text, n);
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "4"), true, NULL));
+}
+
+static void state_counts_steps(void **state) {
+    (void)state;
+    char *run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "3"), false, NULL));
+    Arena *arena = arena_create();
+    TensorFile file;
+    EXPECT_OK(tensors_open(path_in(run, "checkpoints/step-3/weights.safetensors"), arena, &file));
+    const Tensor *seen = tensors_find(&file, "seen");
+    assert_non_null(seen);
+    for (int i = 0; i < 5; i++) assert_true(seen->at[i] == 3.0f * (float)(i + 1));
+    assert_non_null(tensors_find(&file, "experts.w.expert.1"));
+    assert_null(tensors_find(&file, "experts.w"));
+    tensors_close(&file);
+    EXPECT_OK(tensors_open(path_in(run, "checkpoints/step-3/moment2.safetensors"), arena, &file));
+    assert_null(tensors_find(&file, "seen"));                   // a state has no moments
+    assert_non_null(tensors_find(&file, "table"));
+    tensors_close(&file);
+    arena_destroy(arena);
+}
+
+static void divergence_is_reported(void **state) {
+    (void)state;
+    char *run = fresh();
+    expect_failure(train_with(run, plan, MORE("--steps", "90", "--lr", "1000", "--weight-decay", "1000", "--warmup", "0"),
+                              false, NULL),
+                   ERR_NUMERIC, "20 steps in a row had non-finite gradients");
+    size_t n;
+    char *text = read_whole(path_in(run, "metrics.jsonl"), &n);
+    assert_non_null(strstr(text, "\"optim/step skipped\":1"));
+    assert_non_null(strstr(text, "\"optim/total grad norm\":null"));
+}
+
+static void budgets(void **state) {
+    (void)state;
+    char *run = fresh();
+    expect_failure(train_with(run, plan, NULL, false, NULL), ERR_ARGUMENT, "no end to the run\n  hint: give --steps N or");
+    run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--seconds", "0.2"), false, NULL));
+    double losses[20000];
+    assert_true(losses_of(run, losses, 20000) > 1);
+    expect_failure(train_with(run, plan, MORE("--steps", "3"), false, NULL), ERR_ARGUMENT, "already holds a run\n  hint: 'moec");
+}
+
+static void lock_is_exclusive(void **state) {
+    (void)state;
+    char *run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "2"), false, NULL));
+    int lock;
+    EXPECT_OK(run_lock(run, &lock));
+    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_ARGUMENT, "another process is training in");
+    close(lock);
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "4"), true, NULL));
+}
+
+/* Interruption: a thread waits for the first line of metrics, then raises the signal ------------------------ */
+
+static void on_signal(int number) {
+    (void)number;
+    train_stop();
+}
+
+static void *interrupt(void *path) {
+    for (int i = 0; i < 30000; i++) {
+        struct stat info;
+        if (stat(path, &info) == 0 && info.st_size > 0) break;
+        usleep(1000);
+    }
+    kill(getpid(), SIGTERM);
+    return NULL;
+}
+
+static void signal_finishes_the_step_and_saves(void **state) {
+    (void)state;
+    char *run = fresh(), *whole = fresh();
+    signal(SIGTERM, on_signal);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, interrupt, path_in(run, "metrics.jsonl")), 0);
+    expect_failure(train_with(run, plan, MORE("--steps", "100000", "--schedule", "constant"), false, NULL),
+                   ERR_INTERRUPTED, "which is saved\n  hint: 'moec resume");
+    pthread_join(thread, NULL);
+    signal(SIGTERM, SIG_DFL);
+    double losses[20000];
+    int steps = losses_of(run, losses, 20000);
+    assert_true(steps >= 1);
+    assert_true(file_exists(path_in(run, "checkpoints/latest")));
+    // What was saved is the step that the metrics end with, and going on gives the uninterrupted bits.
+    char more[32];
+    snprintf(more, sizeof more, "%d", steps + 2);
+    EXPECT_OK(train_with(run, plan, MORE("--steps", more, "--schedule", "constant"), true, NULL));
+    EXPECT_OK(train_with(whole, plan, MORE("--steps", more, "--schedule", "constant"), false, NULL));
+    same_checkpoints(run, whole, steps + 2);
+}
+
+static void progress_has_plain_lines(void **state) {
+    (void)state;
+    char *run = fresh(), *path = path_in(scratch_folder(), "progress");
+    FILE *out = fopen(path, "w");
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "3", "--log-interval", "0"), false, out));
+    fclose(out);
+    size_t n;
+    char *text = read_whole(path, &n);
+    assert_non_null(strstr(text, "step 1/3  loss "));
+    assert_non_null(strstr(text, "step 3/3  loss "));
+    assert_non_null(strstr(text, "trained 3 steps on "));
+    assert_null(strchr(text, '\r'));
+    assert_null(strchr(text, '\033'));
+}
+
+/* Evaluation and sampling ------------------------------------------------------------------------------------ */
+
+static void evaluation_is_exact(void **state) {
+    (void)state;
+    Options *options = options_of("unused", NULL);
+    Data *data;
+    EXPECT_OK(train_open_data(options, plan, &data));
+    Exec *exec;
+    EXPECT_OK(exec_create(plan, &(ExecOptions) { .threads = 1 }, &exec));
+    exec_init(exec, 5);
+    const float *table = exec_region(exec, REGION_weights);
+    size_t n;
+    const unsigned char *text = (unsigned char *)read_whole(text_path, &n);
+    double nats = 0;
+    for (size_t i = n - 1000; i < n; i++) { // plainly
+        const float *row = table + text[i - 1] * 256;
+        double sum = 0;
+        for (int k = 0; k < 256; k++) sum += exp(row[k]);
+        nats += log(sum) - row[text[i]];
+    }
+    EvalResult result;
+    EXPECT_OK(eval_run(exec, plan, &data->held_out, 0, NULL, &result));
+    assert_int_equal(result.n_targets, 1000);
+    assert_true(fabs(result.nats - nats / 1000) < 1e-6);
+    EXPECT_OK(eval_run(exec, plan, &data->held_out, 100, NULL, &result));
+    assert_true(result.n_targets >= 100 && result.n_targets <= 112);
+    Text line = { 0 };
+    eval_print(&(EvalResult) { log(2) * 2, 7 }, true, &line);
+    assert_string_equal(line.at, "held out: 2.0000 bits per byte over 7 bytes (loss 1.3863, perplexity 4.000)");
+    text_finish(&line);
+    exec_destroy(exec);
+    data_close(data);
+    options_destroy(options);
+}
+
+typedef struct Gathered { char text[128]; int n; } Gathered;
+
+static Status gather(void *user, int32_t token) {
+    Gathered *g = user;
+    g->text[g->n++] = (char)token;
+    return OK;
+}
+
+static void sampling(void **state) {
+    (void)state;
+    Exec *exec;
+    EXPECT_OK(exec_create(plan, &(ExecOptions) { .threads = 2 }, &exec));
+    exec_init(exec, 1);
+    float *table = exec_region(exec, REGION_weights);
+    memset(table, 0, 256 * 256 * sizeof *table);
+    for (int i = 0; i < 256; i++) table[i * 256 + (i == 'z' ? 'a' : i + 1) % 256] = 50; // a follows z, else the next
+    Gathered greedy = { 0 }, drawn = { 0 }, again = { 0 };
+    const int32_t prompt[] = { 'q', 'x' };
+    SampleOptions options = { prompt, 2, 40, 0, 1, 1, gather, &greedy };
+    EXPECT_OK(sample_run(exec, plan, &options));                // longer than the window of 16
+    assert_memory_equal(greedy.text, "yzabcdefghijklmnopqrstuvwxyzabcdefghijkl", 40);
+    memset(table, 0, 256 * 256 * sizeof *table);
+    options.temperature = 1;
+    options.user = &drawn;
+    EXPECT_OK(sample_run(exec, plan, &options));
+    options.user = &again;
+    EXPECT_OK(sample_run(exec, plan, &options));
+    assert_memory_equal(drawn.text, again.text, 40);            // a function of the seed
+    options.seed = 2;
+    again.n = 0;
+    EXPECT_OK(sample_run(exec, plan, &options));
+    assert_memory_not_equal(drawn.text, again.text, 40);
+    exec_destroy(exec);
+}
+
+static void drawing(void **state) {
+    (void)state;
+    const float logits[] = { 0, 2, 1, 2 };
+    int32_t work[4];
+    assert_int_equal(sample_draw(logits, 4, 0, 1, 0.9, work), 1);         // ties to the lower id
+    assert_int_equal(sample_draw(logits, 4, 1, 1e-6, 0.999, work), 1);    // top_p keeps at least one
+    assert_int_equal(sample_draw(logits, 4, 1, 0.7, 0.999, work), 3);     // two of them
+    assert_int_equal(sample_draw(logits, 4, 1, 1, 0, work), 1);
+    assert_int_equal(sample_draw(logits, 4, 1, 1, 0.9999, work), 0);
+    int counts[4] = { 0 };
+    for (int i = 0; i < 1000; i++) counts[sample_draw(logits, 4, 1, 1, i / 1000.0, work)]++;
+    double e = exp(1), total = 1 + e + 2 * e * e;
+    assert_true(fabs(counts[0] - 1000 / total) < 2 && fabs(counts[2] - 1000 * e / total) < 2);
+    assert_true(fabs(counts[1] - 1000 * e * e / total) < 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learns),
+        cmocka_unit_test(threads_and_repeats_give_the_same_bits),
+        cmocka_unit_test(resume_gives_the_same_bits),
+        cmocka_unit_test(plan_from_its_text_gives_the_same_bits),
+        cmocka_unit_test(resume_before_the_first_checkpoint),
+        cmocka_unit_test(resume_refuses_other_data),
+        cmocka_unit_test(state_counts_steps),
+        cmocka_unit_test(divergence_is_reported),
+        cmocka_unit_test(budgets),
+        cmocka_unit_test(lock_is_exclusive),
+        cmocka_unit_test(signal_finishes_the_step_and_saves),
+        cmocka_unit_test(progress_has_plain_lines),
+        cmocka_unit_test(evaluation_is_exact),
+        cmocka_unit_test(sampling),
+        cmocka_unit_test(drawing),
+    };
+    return cmocka_run_group_tests_name("train", tests, make, drop);
+}
