@@ -37,7 +37,10 @@ void $entry(const float *x, const float *g,
             }
             for (int64_t n = n0; n < last; n += PANEL) {
                 int64_t columns = min_of(PANEL, last - n);
-                for (int64_t i = 0; i < rows; i++) {
+                // Without one of the two axes the rows lie at one distance.
+                if (MID == 1 || EACH == 1)
+                    pack_rows(panel, g + (from * EACH + e) * N + n, EACH * N, rows, columns);
+                for (int64_t i = 0; MID > 1 && EACH > 1 && i < rows; i++) {
                     int64_t row = ((from + i) / MID * EACH + e) * MID + (from + i) % MID;
                     pack_rows(panel + i * PANEL, g + row * N + n, N, 1, columns);
                 }
