@@ -28,6 +28,11 @@ typedef struct ProgramCheck {
     int32_t n_microbatches;      // that the rows run
 } ProgramCheck;
 
+// NULL when it has none: a program without operands has no table of them.
+static inline const PlanOperand *check_operands(const PlanProgram *program, const PlanInstr *instr) {
+    return instr->n_operands ? &program->operands[instr->operands] : NULL;
+}
+
 Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratch);
 /* check_memory.c */
 Status check_lives(const ProgramCheck *c);

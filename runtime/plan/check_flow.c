@@ -216,7 +216,7 @@ Status check_order(const ProgramCheck *c) {
     TRY(fill_roles(c, flow.roles));
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        const PlanOperand *operands = program->operands + instr->operands;
+        const PlanOperand *operands = check_operands(program, instr);
         for (uint32_t j = 0; j < instr->n_operands; j++) {
             if (operands[j].mode != OPERAND_WRITE) TRY(check_read(&flow, i, &operands[j]));
         }

@@ -114,7 +114,7 @@ static Status check_launches(const ProgramCheck *c) {
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
         const PlanKernel *kernel = &c->plan->kernels[instr->kernel];
-        const PlanOperand *operands = program->operands + instr->operands;
+        const PlanOperand *operands = check_operands(program, instr);
         if (instr->n_operands != kernel->n_args) {
             REFUSE_IN(c, "launch", "instruction %u: expected %u operands for kernel \"%s\", found %u", i,
                       kernel->n_args, kernel->entry, instr->n_operands);
