@@ -12,7 +12,7 @@ static uint32_t real(Model *m, double value) { return model_const(m, value, KIND
 
 /* Leaves: values of each row axis that depend on a parameter ------------------------------------------- */
 
-static uint32_t new_param(Model *m, bool is_state, const int32_t *dims, int rank, uint32_t route)
+uint32_t case_param(Model *m, bool is_state, const int32_t *dims, int rank, uint32_t route)
 {
     char name[96];
     snprintf(name, sizeof name, "%s.%s%u", model_name(m, m->addr), is_state ? "c" : "p", m->n_params);
@@ -21,13 +21,13 @@ static uint32_t new_param(Model *m, bool is_state, const int32_t *dims, int rank
 
 static uint32_t tokens(Model *m, int k) { return model_generator(m, OP_TOKENS, k, NULL, 0); }
 
-static uint32_t on_none(Model *m, const int32_t *dims, int rank) { return new_param(m, false, dims, rank, 0); }
+static uint32_t on_none(Model *m, const int32_t *dims, int rank) { return case_param(m, false, dims, rank, 0); }
 
 static uint32_t on_t(Model *m, const int32_t *dims, int rank)
 {
     int32_t table[MAX_RANK] = { CASE_VOCAB };
     for (int i = 0; i < rank; i++) table[i + 1] = dims[i];
-    return model_op2(m, OP_EMBED, new_param(m, false, table, rank + 1, 0), tokens(m, 0));
+    return model_op2(m, OP_EMBED, case_param(m, false, table, rank + 1, 0), tokens(m, 0));
 }
 
 static uint32_t on_s(Model *m, const int32_t *dims, int rank) { return model_row_sum(m, on_t(m, dims, rank), SET_SEQUENCE); }
@@ -46,7 +46,7 @@ static uint32_t ids(Model *m)
     return model_op3(m, OP_WHERE, model_op2(m, OP_LT, k, real(m, 0.5)), first, tail);
 }
 
-static uint32_t route(Model *m)
+uint32_t case_route(Model *m)
 {
     Attr attr = { 0 };
     attr.route.experts = CASE_EXPERTS;
@@ -63,12 +63,12 @@ static uint32_t per_choice(Model *m, const int32_t *dims, int rank)
 
 static uint32_t on_r(Model *m, const int32_t *dims, int rank)
 {
-    return model_op2(m, OP_DISPATCH, per_choice(m, dims, rank), route(m));
+    return model_op2(m, OP_DISPATCH, per_choice(m, dims, rank), case_route(m));
 }
 
-static uint32_t on_e(Model *m, const int32_t *dims, int rank) { return new_param(m, false, dims, rank, route(m)); }
+static uint32_t on_e(Model *m, const int32_t *dims, int rank) { return case_param(m, false, dims, rank, case_route(m)); }
 
-static uint32_t leaf(Model *m, RowKind row, const int32_t *dims, int rank)
+uint32_t case_leaf(Model *m, RowKind row, const int32_t *dims, int rank)
 {
     switch (row) {
     case ROW_T: return on_t(m, dims, rank);
@@ -94,7 +94,7 @@ static uint32_t numbers_like(Model *m, Type type)
         for (int i = 0; i < type.rank; i++) wide[i + 1] = type.dim[i];
         return model_op2(m, OP_DISPATCH, uniform(m, wide, type.rank + 1), type.route);
     }
-    default: return new_param(m, true, type.dim, type.rank, type.row == ROW_E ? type.route : 0);
+    default: return case_param(m, true, type.dim, type.rank, type.row == ROW_E ? type.route : 0);
     }
 }
 
@@ -201,7 +201,7 @@ static uint32_t cast(Model *m, int precision, int row)
 {
     Attr attr = { 0 };
     attr.precision = (uint8_t)precision;
-    uint32_t x = leaf(m, (RowKind)row, DIMS(5));
+    uint32_t x = case_leaf(m, (RowKind)row, DIMS(5));
     return model_node(m, OP_CAST, &attr, NULL, &x, 1);
 }
 
@@ -253,24 +253,24 @@ static uint32_t split(Model *m, int axis, int b) // slices that tile an axis: th
 
 static uint32_t broadcast(Model *m, int from, int to)
 {
-    uint32_t x = leaf(m, (RowKind)from, DIMS(1, 3));
+    uint32_t x = case_leaf(m, (RowKind)from, DIMS(1, 3));
     Type type = *model_type(m, x);
     type.rank = 3, type.dim[0] = 2, type.dim[1] = 4, type.dim[2] = 3;
     if (from != to) type.row = (uint8_t)to;
-    if (to == ROW_R || to == ROW_E) type.route = route(m);
+    if (to == ROW_R || to == ROW_E) type.route = case_route(m);
     return model_broadcast(m, x, &type);
 }
 
 static uint32_t reshape(Model *m, int row, int b)
 {
     (void)b;
-    return model_reshape(m, leaf(m, (RowKind)row, DIMS(2, 3, 5)), DIMS(6, 5));
+    return model_reshape(m, case_leaf(m, (RowKind)row, DIMS(2, 3, 5)), DIMS(6, 5));
 }
 
 static uint32_t transpose(Model *m, int row, int b)
 {
     (void)b;
-    return model_op1(m, OP_TRANSPOSE, leaf(m, (RowKind)row, DIMS(2, 3, 5)));
+    return model_op1(m, OP_TRANSPOSE, case_leaf(m, (RowKind)row, DIMS(2, 3, 5)));
 }
 
 static uint32_t mark(Model *m, int op, int b)
@@ -289,7 +289,7 @@ static uint32_t reduce(Model *m, int op, int which)
     static const uint32_t axes[] = { 4, 2, 1, 5, 7, 4, 4 };
     static const uint8_t rows[] = { ROW_T, ROW_T, ROW_T, ROW_T, ROW_R, ROW_E, ROW_NONE };
     attr.axes = axes[which];
-    uint32_t x = leaf(m, rows[which], DIMS(2, 3, 19));
+    uint32_t x = case_leaf(m, rows[which], DIMS(2, 3, 19));
     return model_node(m, (Op)op, &attr, NULL, &x, 1);
 }
 
@@ -299,14 +299,14 @@ static uint32_t row_reduce(Model *m, int op, int which)
     static const uint8_t sets[] = { SET_ALL, SET_MICROBATCH, SET_SEQUENCE, SET_GLOBAL, SET_EXPERT, SET_ALL, SET_ALL, SET_ALL };
     Attr attr = { 0 };
     attr.set = sets[which];
-    uint32_t x = leaf(m, rows[which], DIMS(2, 3));
+    uint32_t x = case_leaf(m, rows[which], DIMS(2, 3));
     return model_node(m, (Op)op, &attr, NULL, &x, 1);
 }
 
 static uint32_t softmax(Model *m, int row, int b)
 {
     (void)b;
-    uint32_t x = leaf(m, (RowKind)row, DIMS(3, 11)), e = model_op2(m, OP_MUL, x, real(m, 4)), top;
+    uint32_t x = case_leaf(m, (RowKind)row, DIMS(3, 11)), e = model_op2(m, OP_MUL, x, real(m, 4)), top;
     Attr attr = { 0 };
     attr.axes = 2;
     top = model_op1(m, OP_STOP_GRADIENT, model_node(m, OP_AMAX, &attr, NULL, &e, 1));
@@ -376,7 +376,7 @@ static uint32_t contract(Model *m, int op, int which)
     attr.mm.over = c->over, attr.mm.each = c->each;
     const Shape *first = op == OP_MATMUL_T ? &c->g : &c->x, *second = op == OP_MATMUL_W ? &c->g : &c->w;
     uint8_t second_row = op == OP_MATMUL_W ? c->x_row : c->w_row;
-    uint32_t args[2] = { leaf(m, c->x_row, first->dim, first->rank), leaf(m, second_row, second->dim, second->rank) };
+    uint32_t args[2] = { case_leaf(m, c->x_row, first->dim, first->rank), case_leaf(m, second_row, second->dim, second->rank) };
     if (op == OP_MATMUL_W && c->x_row == ROW_R && c->w_row == ROW_NONE) return 0;
     return model_node(m, (Op)op, &attr, NULL, args, 2);
 }
@@ -436,7 +436,7 @@ static uint32_t dispatch(Model *m, int b, int c)
 static uint32_t collect(Model *m, int twice, int b)
 {
     (void)b;
-    uint32_t x = on_r(m, DIMS(2, 3)), y = model_op2(m, OP_COLLECT, x, route(m));
+    uint32_t x = on_r(m, DIMS(2, 3)), y = model_op2(m, OP_COLLECT, x, case_route(m));
     return twice ? model_op2(m, OP_MUL, y, per_choice(m, DIMS(2, 3))) : y;
 }
 
@@ -448,7 +448,7 @@ static uint32_t expert_mlp(Model *m, int b, int c) // dispatch, two grouped matm
     uint32_t in[2] = { on_r(m, DIMS(5)), on_e(m, DIMS(5, 7)) };
     uint32_t h = model_op1(m, OP_TANH, model_op2(m, OP_ADD, model_node(m, OP_MATMUL, &attr, NULL, in, 2), on_e(m, DIMS(7))));
     uint32_t out[2] = { h, on_e(m, DIMS(7, 5)) };
-    uint32_t y = model_op2(m, OP_COLLECT, model_node(m, OP_MATMUL, &attr, NULL, out, 2), route(m));
+    uint32_t y = model_op2(m, OP_COLLECT, model_node(m, OP_MATMUL, &attr, NULL, out, 2), case_route(m));
     return model_sum(m, model_op2(m, OP_MUL, y, on_t(m, DIMS(3, 1))), 1);
 }
 

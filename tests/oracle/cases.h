@@ -34,6 +34,10 @@ Model *case_start(const char *name, int32_t sequence);
 bool case_add(Model *m, const Case *c);             // false: printed why
 Model *case_model(const Case *c, int32_t sequence); // both; NULL: printed why
 bool case_owns(const Case *c, const char *address); // is it the loss's or a parameter's address?
+// A value of that row axis which depends on a new parameter; the route of all cases.
+uint32_t case_leaf(Model *m, RowKind row, const int32_t *dims, int rank);
+uint32_t case_param(Model *m, bool is_state, const int32_t *dims, int rank, uint32_t route);
+uint32_t case_route(Model *m);
 // Scalar sum(y * c). `name` makes c's numbers.
 uint32_t scalar_of(Model *m, uint32_t y, const char *name);
 void add_loss(Model *m, const char *name, uint32_t node, double weight);

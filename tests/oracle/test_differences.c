@@ -8,6 +8,7 @@
 // comparison of reals flips with probability about 1e-4 per element, and seeds are fixed.
 #include "tests/oracle/cases.h"
 #include "tests/oracle/compare.h"
+#include "tests/oracle/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -142,6 +143,23 @@ static void every_operation(void **state)
     assert_int_equal(failed, 0);
 }
 
+static void random_graphs(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        Model *m = random_model(seed, 25, 5, true);
+        Step step = step_make(seed, m, 2, 1);
+        Interp *in = interp_create(m);
+        interp_fill(in, seed, 0.7);
+        Probe p = check_model(m, in, &step, 6);
+        if (p.worst > 1) fail_msg("random graph %d: error %.3g of the bound at %s", (int)seed, p.worst, p.where);
+        assert_true(p.entries > 0);
+        interp_destroy(in);
+        step_free(&step);
+        model_destroy(m);
+    }
+}
+
 static void every_parameter_of_the_specs(void **state)
 {
     (void)state;
@@ -251,6 +269,7 @@ int main(void)
         cmocka_unit_test(a_wrong_gradient_is_seen),
         cmocka_unit_test(every_operation),
         cmocka_unit_test(gradients_of_gradients),
+        cmocka_unit_test(random_graphs),
         cmocka_unit_test(every_parameter_of_the_specs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
