@@ -43,10 +43,6 @@ static uint8_t part_of(const Lower *l, uint32_t u)
     }
     if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH) return newest;
     if (unit->kind == UNIT_EFFECT && node->op != OP_UPDATE && reads) return newest;
-    // What backward computes without rows from forward values alone is a few numbers: made in forward, it
-    // joins the finish of the sums it reads.
-    bool early = unit->kind == UNIT_ROW && unit->row == ROW_NONE && node->part == PART_BACKWARD && reads;
-    if (early) return newest;
     uint8_t own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_part : node->part;
     return own > newest ? own : newest;
 }

@@ -63,6 +63,7 @@ static void mark_live(Lower *l)
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
         if (l->info[n].role == ROLE_DEAD) continue;
         for (int i = 0; i < m->nodes[n].n_args; i++) l->info[model_arg(m, n, i)].role = ROLE_ROW;
+        if (m->nodes[n].type.row == ROW_R) l->info[m->nodes[n].type.route].role = ROLE_ROW;
     }
 }
 
