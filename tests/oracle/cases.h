@@ -10,10 +10,10 @@
 
 typedef struct Case {
     const char *name;
-    uint32_t (*build)(Model *m, int a, int b);   // y; 0 with m->diag when it does not fit
-    int a, b;                                    // arguments of build
-    bool positive;                               // parameters in about [0.6, 2.4]: log, sqrt, pow, ...
-    double limit;                                // fp32: norm-wise relative bound of y's and gradients' error
+    uint32_t (*build)(Model *m, int a, int b); // y; 0 with m->diag when it does not fit
+    int a, b;                                  // arguments of build
+    bool positive;                             // parameters in about [0.6, 2.4]: log, sqrt, pow, ...
+    double limit;                              // fp32: norm-wise relative bound of y's and gradients' error
 } Case;
 
 extern const Case cases[];

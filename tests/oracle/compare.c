@@ -11,28 +11,23 @@
 #include <cmocka.h>
 
 const Spec specs[] = {
-    { "olmo.lua", 0, 2, 2, 0.3 },
-    { "olmo.lua", 1, 1, 1, 0.3 }, // one token; nothing is valid
-    { "gpt_oss.lua", 0, 2, 2, 0.4 },
-    { "deepseek.lua", 0, 2, 2, 0.4 },
-    { "latent.lua", 0, 2, 2, 0.4 },
-    { "ids.lua", 0, 1, 2, 0.5 },
-    { "one_expert.lua", 0, 3, 2, 0.5 },
-    { "sets.lua", 0, 3, 2, 0.4 },
+    { "olmo.lua", 0, 2, 2, 0.3 },    { "olmo.lua", 1, 1, 1, 0.3 }, // one token; nothing is valid
+    { "gpt_oss.lua", 0, 2, 2, 0.4 }, { "deepseek.lua", 0, 2, 2, 0.4 },   { "latent.lua", 0, 2, 2, 0.4 },
+    { "ids.lua", 0, 1, 2, 0.5 },     { "one_expert.lua", 0, 3, 2, 0.5 }, { "sets.lua", 0, 3, 2, 0.4 },
     { "sets.lua", 1, 5, 1, 0.4 }, // sequences of one token: nothing to shift
 };
 const int n_specs = COUNT_OF(specs);
 
-const char *spec_title(const Spec *spec)
-{
+const char *spec_title(const Spec *spec) {
     static char title[128];
-    if (spec->sequence) snprintf(title, sizeof title, "%s %d x %d", spec->file, spec->sequences, spec->sequence);
-    else snprintf(title, sizeof title, "%s %d x own", spec->file, spec->sequences);
+    if (spec->sequence)
+        snprintf(title, sizeof title, "%s %d x %d", spec->file, spec->sequences, spec->sequence);
+    else
+        snprintf(title, sizeof title, "%s %d x own", spec->file, spec->sequences);
     return title;
 }
 
-Model *spec_model(const Spec *spec)
-{
+Model *spec_model(const Spec *spec) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s%s", MOEC_SOURCE_DIR, strchr(spec->file, '/') ? "" : "tests/oracle/specs/",
              spec->file);
@@ -44,8 +39,7 @@ Model *spec_model(const Spec *spec)
     return m;
 }
 
-Step step_make(uint64_t seed, const Model *m, int32_t sequences, int batches)
-{
+Step step_make(uint64_t seed, const Model *m, int32_t sequences, int batches) {
     Step step = { .n = batches };
     int64_t tokens = (int64_t)sequences * m->sequence;
     for (int b = 0; b < batches; b++) {
@@ -58,15 +52,15 @@ Step step_make(uint64_t seed, const Model *m, int32_t sequences, int batches)
     return step;
 }
 
-void step_free(Step *step)
-{
+void step_free(Step *step) {
     for (int b = 0; b < step->n; b++) batch_free(&step->batch[b]);
 }
 
-const char *param_name(const Model *m, uint32_t param) { return model_name(m, m->params[param].addr); }
+const char *param_name(const Model *m, uint32_t param) {
+    return model_name(m, m->params[param].addr);
+}
 
-uint32_t param_of(const Model *m, const char *name)
-{
+uint32_t param_of(const Model *m, const char *name) {
     for (uint32_t i = 0; i < m->n_params; i++) {
         if (!strcmp(param_name(m, i), name)) return i;
     }
@@ -74,8 +68,7 @@ uint32_t param_of(const Model *m, const char *name)
     return 0;
 }
 
-void params_copy(Interp *to, const Interp *from)
-{
+void params_copy(Interp *to, const Interp *from) {
     for (uint32_t i = 0; i < to->m->n_params; i++) {
         if (!to->params[i]) continue;
         uint32_t j = param_of(from->m, param_name(to->m, i));
@@ -84,15 +77,13 @@ void params_copy(Interp *to, const Interp *from)
     }
 }
 
-double norm(const double *x, int64_t n)
-{
+double norm(const double *x, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
     return sqrt(sum);
 }
 
-double distance(const double *x, const double *y, int64_t n)
-{
+double distance(const double *x, const double *y, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (x[i] - y[i]) * (x[i] - y[i]);
     return sqrt(sum);

@@ -6,10 +6,10 @@
 #include "tests/oracle/interp.h"
 
 typedef struct Spec {
-    const char *file;            // under tests/oracle/specs, or models/ when it contains a slash
-    int32_t sequence;            // 0: as the spec says
-    int32_t sequences, batches;  // per microbatch, per step
-    double std;                  // of the parameters
+    const char *file;           // under tests/oracle/specs, or models/ when it contains a slash
+    int32_t sequence;           // 0: as the spec says
+    int32_t sequences, batches; // per microbatch, per step
+    double std;                 // of the parameters
 } Spec;
 
 extern const Spec specs[];
@@ -20,7 +20,10 @@ Model *spec_model(const Spec *spec);
 const char *spec_title(const Spec *spec); // "olmo.lua 2 x 13"
 
 // Random microbatches of a step with unequal numbers of valid tokens. At most 4.
-typedef struct Step { Batch batch[4]; int n; } Step;
+typedef struct Step {
+    Batch batch[4];
+    int n;
+} Step;
 Step step_make(uint64_t seed, const Model *m, int32_t sequences, int batches);
 void step_free(Step *step);
 

@@ -8,13 +8,11 @@
 
 /* Inputs ---------------------------------------------------------------------------------------- */
 
-static int32_t *ints(int64_t n)
-{
+static int32_t *ints(int64_t n) {
     return calloc((size_t)(n ? n : 1), sizeof(int32_t));
 }
 
-Batch batch_make(uint64_t seed, int64_t tokens, int64_t sequence, int32_t vocab, int32_t first)
-{
+Batch batch_make(uint64_t seed, int64_t tokens, int64_t sequence, int32_t vocab, int32_t first) {
     Batch b = { .tokens = tokens, .sequence = sequence };
     b.positions = ints(tokens), b.segments = ints(tokens), b.index = ints(tokens);
     for (int64_t t = 0, segment = -1, left = 0; t < tokens; t++, left--) {
@@ -40,15 +38,13 @@ Batch batch_make(uint64_t seed, int64_t tokens, int64_t sequence, int32_t vocab,
     return b;
 }
 
-void batch_free(Batch *b)
-{
+void batch_free(Batch *b) {
     for (int k = 0; k < INTERP_AHEAD; k++) free(b->ahead[k]), free(b->labels[k]);
     free(b->positions), free(b->segments), free(b->index);
     *b = (Batch){ 0 };
 }
 
-int64_t batch_valid(const Batch *b, int64_t from, int64_t to)
-{
+int64_t batch_valid(const Batch *b, int64_t from, int64_t to) {
     int64_t n = 0;
     for (int64_t t = from; t < to; t++) n += b->labels[1][t] >= 0;
     return n;
@@ -56,15 +52,13 @@ int64_t batch_valid(const Batch *b, int64_t from, int64_t to)
 
 /* Shapes: only products of the declared sizes, and how many rows an axis has ----------------------- */
 
-int64_t features(const Type *type)
-{
+int64_t features(const Type *type) {
     int64_t n = 1;
     for (int i = 0; i < type->rank; i++) n *= type->dim[i];
     return n;
 }
 
-int64_t interp_rows(const Interp *in, const Type *type)
-{
+int64_t interp_rows(const Interp *in, const Type *type) {
     switch (type->row) {
     case ROW_T: return in->batch->tokens;
     case ROW_S: return in->batch->tokens / in->batch->sequence;
@@ -75,8 +69,7 @@ int64_t interp_rows(const Interp *in, const Type *type)
 }
 
 // The row of an operand that row `row` of the result meets.
-int64_t interp_row(const Interp *in, const Type *from, const Type *to, int64_t row)
-{
+int64_t interp_row(const Interp *in, const Type *from, const Type *to, int64_t row) {
     if (from->row == ROW_NONE) return 0;
     if (from->row == to->row) return row;
     if (from->row == ROW_E && to->row == ROW_R) return in->routes[to->route].expert_of_row[row];
@@ -85,23 +78,20 @@ int64_t interp_row(const Interp *in, const Type *from, const Type *to, int64_t r
     abort();
 }
 
-_Noreturn void interp_fail(const Interp *in, uint32_t id, const char *why)
-{
+_Noreturn void interp_fail(const Interp *in, uint32_t id, const char *why) {
     fprintf(stderr, "interp: node %u (%s): %s\n", id, op_info[in->m->nodes[id].op].name, why);
     abort();
 }
 
 /* Life ---------------------------------------------------------------------------------------------- */
 
-static int64_t param_size(const Model *m, uint32_t param)
-{
+static int64_t param_size(const Model *m, uint32_t param) {
     const Type *type = &m->nodes[m->params[param].node].type;
     int64_t rows = type->row == ROW_E ? m->nodes[type->route].attr.route.experts : 1;
     return rows * features(type);
 }
 
-Interp *interp_create(const Model *m)
-{
+Interp *interp_create(const Model *m) {
     Interp *in = calloc(1, sizeof *in);
     in->m = m;
     in->seed = TEST_SEED, in->step = TEST_STEP;
@@ -135,14 +125,12 @@ Interp *interp_create(const Model *m)
     return in;
 }
 
-static void route_free(RouteMap *route)
-{
+static void route_free(RouteMap *route) {
     free(route->row_of_slot), free(route->slot_of_row), free(route->expert_of_row);
     *route = (RouteMap){ 0 };
 }
 
-static void drop_held(Interp *in)
-{
+static void drop_held(Interp *in) {
     for (int b = 0; b < in->n_held; b++) {
         for (uint32_t id = 0; id < in->n_nodes; id++) free(in->held[b][id]);
         free(in->held[b]);
@@ -151,16 +139,13 @@ static void drop_held(Interp *in)
     in->held = NULL, in->n_held = 0;
 }
 
-void interp_destroy(Interp *in)
-{
+void interp_destroy(Interp *in) {
     if (!in) return;
     for (uint32_t id = 0; id < in->n_nodes; id++) {
         free(in->values[id].x);
         route_free(&in->routes[id]);
     }
-    for (uint32_t i = 0; i < in->n_params; i++) {
-        free(in->params[i]), free(in->gradients[i]), free(in->next[i]);
-    }
+    for (uint32_t i = 0; i < in->n_params; i++) { free(in->params[i]), free(in->gradients[i]), free(in->next[i]); }
     for (uint32_t i = 0; i < in->n_records; i++) free(in->records[i].x);
     for (int i = 0; i < COUNT_OF(in->outputs); i++) free(in->outputs[i].x);
     drop_held(in);
@@ -169,8 +154,7 @@ void interp_destroy(Interp *in)
     free(in->losses), free(in);
 }
 
-void interp_need(Interp *in, const uint32_t *roots, int n)
-{
+void interp_need(Interp *in, const uint32_t *roots, int n) {
     memset(in->needed, 0, in->n_nodes * sizeof *in->needed);
     for (int i = 0; i < n; i++) in->needed[roots[i]] = true;
     for (uint32_t id = in->n_nodes - 1; id > 0; id--) {
@@ -180,8 +164,7 @@ void interp_need(Interp *in, const uint32_t *roots, int n)
     }
 }
 
-void interp_fill(Interp *in, uint64_t seed, double std)
-{
+void interp_fill(Interp *in, uint64_t seed, double std) {
     for (uint32_t i = 0; i < in->n_params; i++) {
         double mean = in->m->params[i].init == INIT_ONES ? 1 : 0;
         for (int64_t j = 0; j < in->param_n[i]; j++) {
@@ -193,8 +176,7 @@ void interp_fill(Interp *in, uint64_t seed, double std)
 
 /* Evaluation ------------------------------------------------------------------------------------------ */
 
-static void place_value(Interp *in, uint32_t id)
-{
+static void place_value(Interp *in, uint32_t id) {
     const Type *type = &in->m->nodes[id].type;
     if (type->kind == KIND_ROUTE || type->kind == KIND_EFFECT) return;
     Value *v = &in->values[id];
@@ -205,8 +187,7 @@ static void place_value(Interp *in, uint32_t id)
 }
 
 // What `hold` keeps from the recorded run, see interp.h.
-static void hold_value(Interp *in, uint32_t id, int microbatch)
-{
+static void hold_value(Interp *in, uint32_t id, int microbatch) {
     const Node *node = &in->m->nodes[id];
     if (node->op != OP_TOP_K && node->op != OP_STOP_GRADIENT && node->op != OP_CAST) return;
     const Value *v = &in->values[id];
@@ -222,8 +203,7 @@ static void hold_value(Interp *in, uint32_t id, int microbatch)
     }
 }
 
-static void evaluate(Interp *in, bool late, int microbatch)
-{
+static void evaluate(Interp *in, bool late, int microbatch) {
     for (uint32_t id = 1; id < in->n_nodes; id++) {
         if (!in->needed[id] || in->late[id] != late) continue;
         for (int i = 0; i < in->m->nodes[id].n_args; i++) {
@@ -236,8 +216,7 @@ static void evaluate(Interp *in, bool late, int microbatch)
     }
 }
 
-static void add_totals(Interp *in, bool first)
-{
+static void add_totals(Interp *in, bool first) {
     for (uint32_t id = 1; id < in->n_nodes; id++) {
         if (!in->needed[id] || in->m->nodes[id].op != OP_TOTAL) continue;
         place_value(in, id);
@@ -248,8 +227,7 @@ static void add_totals(Interp *in, bool first)
 
 // dsl.md section 3: [T] values are summed over the valid tokens of the step and divided by their number;
 // a scalar weighs as the valid tokens of its microbatch, an [S] value as those of its sequence.
-static void add_losses(Interp *in)
-{
+static void add_losses(Interp *in) {
     const Batch *b = in->batch;
     for (uint32_t i = 0; i < in->m->n_losses; i++) {
         uint32_t id = in->m->losses[i].node;
@@ -268,8 +246,7 @@ static void add_losses(Interp *in)
     }
 }
 
-static void start_step(Interp *in, const Batch *batches, int n)
-{
+static void start_step(Interp *in, const Batch *batches, int n) {
     int64_t valid = 0;
     for (int b = 0; b < n; b++) valid += batch_valid(&batches[b], 0, batches[b].tokens);
     in->inv_step = 1.0 / (double)max_i64(1, valid);
@@ -289,8 +266,7 @@ static void start_step(Interp *in, const Batch *batches, int n)
     }
 }
 
-void interp_run(Interp *in, const Batch *batches, int n)
-{
+void interp_run(Interp *in, const Batch *batches, int n) {
     start_step(in, batches, n);
     for (int b = 0; b < n; b++) {
         in->batch = &batches[b];

@@ -12,14 +12,14 @@
 
 #include "compiler/model/model.h"
 
-enum { INTERP_AHEAD = 6 }; // tokens(0..5), labels(0..5)
+enum { INTERP_AHEAD = 6 };             // tokens(0..5), labels(0..5)
 enum { TEST_SEED = 7, TEST_STEP = 3 }; // what `uniform` hashes, here and in the executor's scalars
 
 // What a data loader would hand over for one microbatch. `valid` and the counts follow from labels[1].
 typedef struct Batch {
-    int64_t tokens, sequence;                        // T; S = T / sequence
-    int32_t *ahead[INTERP_AHEAD];                    // ahead[k][t]: id k tokens on in the document, or -1
-    int32_t *labels[INTERP_AHEAD];                   // labels[k][t]: target k on, -1 where masked
+    int64_t tokens, sequence;      // T; S = T / sequence
+    int32_t *ahead[INTERP_AHEAD];  // ahead[k][t]: id k tokens on in the document, or -1
+    int32_t *labels[INTERP_AHEAD]; // labels[k][t]: target k on, -1 where masked
     int32_t *positions, *segments, *index;
 } Batch;
 
@@ -29,30 +29,34 @@ Batch batch_make(uint64_t seed, int64_t tokens, int64_t sequence, int32_t vocab,
 void batch_free(Batch *batch);
 int64_t batch_valid(const Batch *batch, int64_t from, int64_t to); // labels(1) >= 0 in [from, to)
 
-typedef struct Value { double *x; int64_t rows, n; } Value; // [rows, n]: n = product of the features
+typedef struct Value {
+    double *x;
+    int64_t rows, n;
+} Value; // [rows, n]: n = product of the features
 
 typedef struct Interp {
     const Model *m;
     uint32_t n_nodes, n_params, n_records; // when created: the graph may grow afterwards
-    Value *values;               // by node, of the last microbatch
-    struct RouteMap *routes;     // by node, of route nodes
-    bool *needed, *late;         // by node
-    double **params;             // by parameter: current values, set by the caller
+    Value *values;                         // by node, of the last microbatch
+    struct RouteMap *routes;               // by node, of route nodes
+    bool *needed, *late;                   // by node
+    double **params;                       // by parameter: current values, set by the caller
     int64_t *param_n;
-    double **gradients;          // by parameter: sum of accumulates; zeros if there is none
-    double **next;               // by parameter: what `update` writes, NULL if nothing does
-    bool *accumulated;           // by parameter: is there an accumulate?
-    Value *records;              // by slot of m->records: summed over microbatches
+    double **gradients; // by parameter: sum of accumulates; zeros if there is none
+    double **next;      // by parameter: what `update` writes, NULL if nothing does
+    bool *accumulated;  // by parameter: is there an accumulate?
+    Value *records;     // by slot of m->records: summed over microbatches
     Value outputs[4];
-    double *losses;              // traced graphs: by m->losses, reduced over the step, not weighted
-    double loss;                 // sum of weight * losses
+    double *losses; // traced graphs: by m->losses, reduced over the step, not weighted
+    double loss;    // sum of weight * losses
     uint32_t seed, step;
     double inv_step;
-    const Batch *batch;          // of the microbatch being evaluated
+    const Batch *batch; // of the microbatch being evaluated
     // Held fixed: values of top_k and stop_gradient, and the rounding error of cast, from the run before
     // `hold` was set. By microbatch, then node.
     bool hold;
-    double ***held; int n_held;
+    double ***held;
+    int n_held;
 } Interp;
 
 Interp *interp_create(const Model *m);

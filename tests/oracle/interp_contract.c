@@ -8,18 +8,18 @@
 
 /* matmul: sizes of e.., a.., k.., n.. ---------------------------------------------------------------- */
 
-typedef struct Sizes { int64_t e, a, k, n; } Sizes;
+typedef struct Sizes {
+    int64_t e, a, k, n;
+} Sizes;
 
-static int64_t product(const Type *type, int from, int to)
-{
+static int64_t product(const Type *type, int from, int to) {
     int64_t n = 1;
     for (int i = from; i < to; i++) n *= type->dim[i];
     return n;
 }
 
 // From the two operands that have them: `x` is [e.., a.., k..] or [e.., a.., n..], `w` [e.., k.., n..].
-static Sizes sizes_of(const Interp *in, uint32_t id)
-{
+static Sizes sizes_of(const Interp *in, uint32_t id) {
     const Node *node = &in->m->nodes[id];
     int each = node->attr.mm.each, over = node->attr.mm.over;
     const Type *first = &in->m->nodes[model_arg(in->m, id, 0)].type;
@@ -31,8 +31,7 @@ static Sizes sizes_of(const Interp *in, uint32_t id)
                     product(w, each + over, w->rank) };
 }
 
-static void matmul(Interp *in, uint32_t id)
-{
+static void matmul(Interp *in, uint32_t id) {
     const Node *node = &in->m->nodes[id];
     const Value *x = &in->values[model_arg(in->m, id, 0)], *w = &in->values[model_arg(in->m, id, 1)];
     const Type *wt = &in->m->nodes[model_arg(in->m, id, 1)].type;
@@ -53,8 +52,10 @@ static void matmul(Interp *in, uint32_t id)
                 for (int64_t k = 0; k < s.k; k++) {
                     const double *wr = matrix + (e * s.k + k) * s.n;
                     for (int64_t n = 0; n < s.n; n++) {
-                        if (transposed) yr[k] += xr[n] * wr[n];
-                        else yr[n] += xr[k] * wr[n];
+                        if (transposed)
+                            yr[k] += xr[n] * wr[n];
+                        else
+                            yr[n] += xr[k] * wr[n];
                     }
                 }
             }
@@ -62,8 +63,7 @@ static void matmul(Interp *in, uint32_t id)
     }
 }
 
-static void matmul_w(Interp *in, uint32_t id)
-{
+static void matmul_w(Interp *in, uint32_t id) {
     const Node *node = &in->m->nodes[id];
     const Type *xt = &in->m->nodes[model_arg(in->m, id, 0)].type;
     const Value *x = &in->values[model_arg(in->m, id, 0)], *g = &in->values[model_arg(in->m, id, 1)];
@@ -97,29 +97,36 @@ typedef struct Attention {
     int64_t window;
 } Attention;
 
-static Attention attention_of(const Interp *in, uint32_t id, int sinks_at)
-{
+static Attention attention_of(const Interp *in, uint32_t id, int sinks_at) {
     const Node *node = &in->m->nodes[id];
     const Type *q = &in->m->nodes[model_arg(in->m, id, 0)].type, *v = &in->m->nodes[model_arg(in->m, id, 2)].type;
     const double *x[MAX_ARGS] = { 0 };
     for (int i = 0; i < node->n_args; i++) x[i] = in->values[model_arg(in->m, id, i)].x;
     return (Attention){
-        .q = x[0], .k = x[1], .v = x[2], .segments = x[3], .sinks = node->n_args > sinks_at ? x[sinks_at] : NULL,
-        .tokens = in->batch->tokens, .heads = q->dim[0], .a = q->dim[1], .groups = v->dim[0], .b = v->dim[1],
-        .scale = node->attr.attend.scale, .causal = node->attr.attend.causal, .window = node->attr.attend.window,
+        .q = x[0],
+        .k = x[1],
+        .v = x[2],
+        .segments = x[3],
+        .sinks = node->n_args > sinks_at ? x[sinks_at] : NULL,
+        .tokens = in->batch->tokens,
+        .heads = q->dim[0],
+        .a = q->dim[1],
+        .groups = v->dim[0],
+        .b = v->dim[1],
+        .scale = node->attr.attend.scale,
+        .causal = node->attr.attend.causal,
+        .window = node->attr.attend.window,
     };
 }
 
-static bool sees(const Attention *t, int64_t query, int64_t key)
-{
+static bool sees(const Attention *t, int64_t query, int64_t key) {
     if (t->segments[query] != t->segments[key]) return false;
     if (t->causal && key > query) return false;
     return t->window <= 0 || key > query - t->window;
 }
 
 // p[key] of one query and head, and the sink's share; returns the log of the denominator.
-static double shares(const Attention *t, int64_t query, int64_t head, double *p, double *sink)
-{
+static double shares(const Attention *t, int64_t query, int64_t head, double *p, double *sink) {
     int64_t group = head / (t->heads / t->groups);
     double top = t->sinks ? t->sinks[head] : -INFINITY, sum = 0;
     for (int64_t key = 0; key < t->tokens; key++) {
@@ -140,8 +147,7 @@ static double shares(const Attention *t, int64_t query, int64_t head, double *p,
     return top + log(sum);
 }
 
-static void attend(Interp *in, uint32_t id)
-{
+static void attend(Interp *in, uint32_t id) {
     Attention t = attention_of(in, id, 4);
     double *y = in->values[id].x, *p = malloc((size_t)t.tokens * sizeof *p), sink;
     bool lse = in->m->nodes[id].op == OP_ATTEND_LSE;
@@ -164,8 +170,7 @@ static void attend(Interp *in, uint32_t id)
 }
 
 // y = sum_k p_k v_k, p = softmax(s), s = scale q.k: ds_k = p_k (g.v_k - sum_j p_j g.v_j).
-static void attend_grad(Interp *in, uint32_t id)
-{
+static void attend_grad(Interp *in, uint32_t id) {
     Attention t = attention_of(in, id, 7);
     const double *g = in->values[model_arg(in->m, id, 6)].x;
     int part = in->m->nodes[id].attr.attend.part;
@@ -196,12 +201,13 @@ static void attend_grad(Interp *in, uint32_t id)
     free(p), free(gv);
 }
 
-bool interp_contraction(Interp *in, uint32_t id)
-{
+bool interp_contraction(Interp *in, uint32_t id) {
     switch (in->m->nodes[id].op) {
-    case OP_MATMUL: case OP_MATMUL_T: matmul(in, id); return true;
+    case OP_MATMUL:
+    case OP_MATMUL_T: matmul(in, id); return true;
     case OP_MATMUL_W: matmul_w(in, id); return true;
-    case OP_ATTEND: case OP_ATTEND_LSE: attend(in, id); return true;
+    case OP_ATTEND:
+    case OP_ATTEND_LSE: attend(in, id); return true;
     case OP_ATTEND_GRAD: attend_grad(in, id); return true;
     default: return false;
     }

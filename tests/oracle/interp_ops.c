@@ -12,15 +12,14 @@ typedef struct Here {
     uint32_t id;
     const Node *node;
     const Type *type;
-    double *y;                   // result, [rows, n]
+    double *y; // result, [rows, n]
     int64_t rows, n;
     const Type *at[MAX_ARGS];
     const Value *arg[MAX_ARGS];
 } Here;
 
 /* Where element j of the result lies in an operand that broadcasts: aligned at the right, unit axes repeat. */
-static int64_t feature_at(const Type *from, const Type *to, int64_t j)
-{
+static int64_t feature_at(const Type *from, const Type *to, int64_t j) {
     int64_t at = 0, stride = 1;
     for (int i = 1; i <= to->rank; i++) {
         int64_t size = to->dim[to->rank - i], here = j % size;
@@ -33,8 +32,7 @@ static int64_t feature_at(const Type *from, const Type *to, int64_t j)
     return at;
 }
 
-static int64_t *feature_map(const Type *from, const Type *to)
-{
+static int64_t *feature_map(const Type *from, const Type *to) {
     int64_t n = features(to), *map = malloc((size_t)(n + 1) * sizeof *map);
     for (int64_t j = 0; j < n; j++) map[j] = feature_at(from, to, j);
     return map;
@@ -43,8 +41,7 @@ static int64_t *feature_map(const Type *from, const Type *to)
 /* Sources and generators ------------------------------------------------------------------------------- */
 
 // Round to nearest, ties to even, to 8 significant bits: bf16's, whose exponents are fp32's.
-static double to_bf16(double x)
-{
+static double to_bf16(double x) {
     if (x == 0 || !isfinite(x)) return x;
     int exponent;
     double fraction = frexp(x, &exponent); // in [0.5, 1)
@@ -53,27 +50,25 @@ static double to_bf16(double x)
     return fabs(rounded) > 0x1.fep127 ? copysign(INFINITY, x) : rounded;
 }
 
-static void generate_ints(Here *h, const int32_t *from)
-{
+static void generate_ints(Here *h, const int32_t *from) {
     for (int64_t t = 0; t < h->rows; t++) h->y[t] = from[t];
 }
 
-static void source(Here *h)
-{
+static void source(Here *h) {
     const Batch *b = h->in->batch;
     const Attr *attr = &h->node->attr;
     int64_t all = h->rows * h->n;
     switch (h->node->op) {
-    case OP_PARAM: case OP_STATE:
-        memcpy(h->y, h->in->params[attr->index], (size_t)all * sizeof(double));
-        return;
+    case OP_PARAM:
+    case OP_STATE: memcpy(h->y, h->in->params[attr->index], (size_t)all * sizeof(double)); return;
     case OP_CONST:
         for (int64_t i = 0; i < all; i++) h->y[i] = attr->num;
         return;
     case OP_CONSTANT:
         for (int64_t i = 0; i < all; i++) h->y[i] = h->in->m->constants[attr->index + i];
         return;
-    case OP_TOKENS: case OP_LABELS:
+    case OP_TOKENS:
+    case OP_LABELS:
         if (attr->k < 0 || attr->k >= INTERP_AHEAD) interp_fail(h->in, h->id, "looks too far ahead");
         generate_ints(h, h->node->op == OP_TOKENS ? b->ahead[attr->k] : b->labels[attr->k]);
         return;
@@ -93,8 +88,7 @@ static void source(Here *h)
     }
 }
 
-static void uniform(Here *h)
-{
+static void uniform(Here *h) {
     const char *address = model_name(h->in->m, h->node->attr.index);
     uint64_t stream = h->in->step ^ hash_bytes(address, strlen(address)).low;
     for (int64_t t = 0; t < h->rows; t++) {
@@ -107,8 +101,7 @@ static void uniform(Here *h)
 
 /* Maps ---------------------------------------------------------------------------------------------- */
 
-static double map_real(Here *h, double a, double b, double c)
-{
+static double map_real(Here *h, double a, double b, double c) {
     switch (h->node->op) {
     case OP_ADD: return a + b;
     case OP_SUB: return a - b;
@@ -138,13 +131,15 @@ static double map_real(Here *h, double a, double b, double c)
     case OP_NE: return a != b;
     case OP_WHERE: return a != 0 ? b : c;
     case OP_CAST: return h->node->attr.precision == PRECISION_BF16 ? to_bf16(a) : a;
-    case OP_STOP_GRADIENT: case OP_KEEP: case OP_RECOMPUTE: case OP_BROADCAST: return a;
+    case OP_STOP_GRADIENT:
+    case OP_KEEP:
+    case OP_RECOMPUTE:
+    case OP_BROADCAST: return a;
     default: interp_fail(h->in, h->id, "is not known to the interpreter");
     }
 }
 
-static void map(Here *h)
-{
+static void map(Here *h) {
     int64_t *where[3] = { 0 };
     for (int i = 0; i < h->node->n_args; i++) where[i] = feature_map(h->at[i], h->type);
     for (int64_t row = 0; row < h->rows; row++) {
@@ -162,8 +157,7 @@ static void map(Here *h)
 }
 
 // rotate(x, freq, positions)
-static void rotate(Here *h)
-{
+static void rotate(Here *h) {
     int64_t n = h->type->dim[h->type->rank - 1], pairs = h->arg[1]->n, blocks = h->n / n;
     double factor = h->node->attr.turn.factor, sign = h->node->attr.turn.sign;
     bool half = h->node->attr.turn.pairs == PAIRS_HALF;
@@ -185,17 +179,15 @@ static void rotate(Here *h)
 
 /* Pieces of an axis: both tensors seen as [outer, axis, inner] ----------------------------------------- */
 
-static int64_t product(const Type *type, int from, int to)
-{
+static int64_t product(const Type *type, int from, int to) {
     int64_t n = 1;
     for (int i = from; i < to; i++) n *= type->dim[i];
     return n;
 }
 
 // Copies `size` entries of `axis` from x (starting at x_at) to y (starting at y_at), for one row.
-static void copy_axis(const Type *xt, const double *x, int64_t x_at, const Type *yt, double *y, int64_t y_at,
-                      int axis, int64_t size)
-{
+static void copy_axis(const Type *xt, const double *x, int64_t x_at, const Type *yt, double *y, int64_t y_at, int axis,
+                      int64_t size) {
     int64_t outer = product(yt, 0, axis), inner = product(yt, axis + 1, yt->rank);
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t i = 0; i < size; i++) {
@@ -206,20 +198,18 @@ static void copy_axis(const Type *xt, const double *x, int64_t x_at, const Type 
     }
 }
 
-static void cut_or_pad(Here *h)
-{
+static void cut_or_pad(Here *h) {
     int axis = h->node->attr.cut.axis, at = h->node->attr.cut.at;
     const Type *xt = h->at[0];
     bool slice = h->node->op == OP_SLICE;
     if (!slice) memset(h->y, 0, (size_t)(h->rows * h->n) * sizeof(double));
     for (int64_t row = 0; row < h->rows; row++) {
-        copy_axis(xt, h->arg[0]->x + row * h->arg[0]->n, slice ? at : 0, h->type, h->y + row * h->n,
-                  slice ? 0 : at, axis, slice ? h->type->dim[axis] : xt->dim[axis]);
+        copy_axis(xt, h->arg[0]->x + row * h->arg[0]->n, slice ? at : 0, h->type, h->y + row * h->n, slice ? 0 : at,
+                  axis, slice ? h->type->dim[axis] : xt->dim[axis]);
     }
 }
 
-static void concat(Here *h)
-{
+static void concat(Here *h) {
     int axis = h->node->attr.cut.axis;
     int64_t at = 0;
     for (int i = 0; i < h->node->n_args; i++) {
@@ -227,16 +217,14 @@ static void concat(Here *h)
         if (xt->rank != h->type->rank) interp_fail(h->in, h->id, "concat of different ranks");
         for (int64_t row = 0; row < h->rows; row++) {
             int64_t from = interp_row(h->in, xt, h->type, row);
-            copy_axis(xt, h->arg[i]->x + from * h->arg[i]->n, 0, h->type, h->y + row * h->n, at, axis,
-                      xt->dim[axis]);
+            copy_axis(xt, h->arg[i]->x + from * h->arg[i]->n, 0, h->type, h->y + row * h->n, at, axis, xt->dim[axis]);
         }
         at += xt->dim[axis];
     }
     if (at != h->type->dim[axis]) interp_fail(h->in, h->id, "concat's parts do not fill the axis");
 }
 
-static void transpose(Here *h)
-{
+static void transpose(Here *h) {
     int64_t a = h->at[0]->dim[h->at[0]->rank - 2], b = h->at[0]->dim[h->at[0]->rank - 1];
     int64_t blocks = h->rows * h->n / (a * b);
     for (int64_t block = 0; block < blocks; block++) {
@@ -251,8 +239,7 @@ static void transpose(Here *h)
 /* Reductions ---------------------------------------------------------------------------------------- */
 
 // The result has 1 where x has a reduced axis: element j of x goes where broadcasting would have read it.
-static void reduce(Here *h)
-{
+static void reduce(Here *h) {
     bool max = h->node->op == OP_AMAX;
     const Value *x = h->arg[0];
     int64_t *to = feature_map(h->type, h->at[0]);
@@ -271,8 +258,7 @@ static void reduce(Here *h)
 }
 
 // Over rows: the result's row of each operand row is where broadcasting would have read it.
-static void row_reduce(Here *h)
-{
+static void row_reduce(Here *h) {
     bool max = h->node->op == OP_ROW_MAX;
     const Value *x = h->arg[0];
     bool *seen = calloc((size_t)(h->rows + 1), sizeof *seen);
@@ -290,8 +276,7 @@ static void row_reduce(Here *h)
 
 /* Ids ------------------------------------------------------------------------------------------------ */
 
-static void top_k(Here *h)
-{
+static void top_k(Here *h) {
     int64_t n = h->at[0]->dim[h->at[0]->rank - 1], k = h->node->attr.k, blocks = h->rows * h->n / k;
     bool *taken = malloc((size_t)n * sizeof *taken);
     for (int64_t block = 0; block < blocks; block++) {
@@ -312,15 +297,13 @@ static void top_k(Here *h)
     free(taken);
 }
 
-static void one_hot(Here *h)
-{
+static void one_hot(Here *h) {
     int64_t n = h->node->attr.k;
     for (int64_t i = 0; i < h->rows * h->n; i++) h->y[i] = h->arg[0]->x[i / n] == (double)(i % n);
 }
 
 // gather: y[.., i] = x[.., ids[.., i]]. scatter: y[.., ids[.., i]] += g[.., i].
-static void gather_scatter(Here *h)
-{
+static void gather_scatter(Here *h) {
     bool gather = h->node->op == OP_GATHER;
     Type wide = gather ? *h->at[1] : *h->type; // leading axes of the result
     int64_t k = h->at[1]->dim[h->at[1]->rank - 1];
@@ -339,8 +322,10 @@ static void gather_scatter(Here *h)
                 int64_t id = (int64_t)h->arg[1]->x[id_row * h->arg[1]->n + id_block[block] * k + i];
                 bool inside = id >= 0 && id < n;
                 const double *from = h->arg[0]->x + x_row * h->arg[0]->n + x_block[block] * (gather ? n : k);
-                if (gather) h->y[row * h->n + block * k + i] = inside ? from[id] : 0;
-                else if (inside) h->y[row * h->n + block * n + id] += from[i];
+                if (gather)
+                    h->y[row * h->n + block * k + i] = inside ? from[id] : 0;
+                else if (inside)
+                    h->y[row * h->n + block * n + id] += from[i];
             }
         }
     }
@@ -349,8 +334,7 @@ static void gather_scatter(Here *h)
 
 /* Moves ---------------------------------------------------------------------------------------------- */
 
-static void embed(Here *h)
-{
+static void embed(Here *h) {
     int64_t vocab = h->at[0]->dim[0], n = h->arg[0]->n / vocab, per_row = h->arg[1]->n;
     for (int64_t i = 0; i < h->rows * per_row; i++) {
         int64_t id = (int64_t)h->arg[1]->x[i];
@@ -358,8 +342,7 @@ static void embed(Here *h)
     }
 }
 
-static void embed_w(Here *h)
-{
+static void embed_w(Here *h) {
     int64_t vocab = h->node->attr.k, n = h->n / vocab, per_row = h->arg[1]->n, rows = h->arg[1]->rows;
     if (h->arg[0]->rows != rows) interp_fail(h->in, h->id, "gradient and ids differ in rows");
     memset(h->y, 0, (size_t)h->n * sizeof(double));
@@ -369,8 +352,7 @@ static void embed_w(Here *h)
     }
 }
 
-static void shift(Here *h)
-{
+static void shift(Here *h) {
     const double *segments = h->arg[1]->x;
     for (int64_t t = 0; t < h->rows; t++) {
         int64_t from = t - h->node->attr.k;
@@ -380,8 +362,7 @@ static void shift(Here *h)
 }
 
 // Expert-major, then by token, then by choice.
-static void route(Here *h)
-{
+static void route(Here *h) {
     RouteMap *r = &h->in->routes[h->id];
     free(r->row_of_slot), free(r->slot_of_row), free(r->expert_of_row);
     const Value *ids = h->arg[0];
@@ -399,16 +380,14 @@ static void route(Here *h)
     }
 }
 
-static void dispatch(Here *h)
-{
+static void dispatch(Here *h) {
     const RouteMap *r = &h->in->routes[model_arg(h->in->m, h->id, 1)];
     for (int64_t row = 0; row < h->rows; row++) {
         for (int64_t j = 0; j < h->n; j++) h->y[row * h->n + j] = h->arg[0]->x[r->slot_of_row[row] * h->n + j];
     }
 }
 
-static void collect(Here *h)
-{
+static void collect(Here *h) {
     const RouteMap *r = &h->in->routes[model_arg(h->in->m, h->id, 1)];
     int64_t n = h->n / r->top_k;
     for (int64_t slot = 0; slot < r->slots; slot++) {
@@ -419,12 +398,12 @@ static void collect(Here *h)
 
 /* Effects -------------------------------------------------------------------------------------------- */
 
-static void effect(Here *h)
-{
+static void effect(Here *h) {
     Interp *in = h->in;
     uint32_t index = h->node->attr.index;
     switch (h->node->op) {
-    case OP_ACCUMULATE: case OP_UPDATE: {
+    case OP_ACCUMULATE:
+    case OP_UPDATE: {
         const Value *x = h->arg[1];
         index = in->m->nodes[model_arg(in->m, h->id, 0)].attr.index;
         if (x->rows * x->n != in->param_n[index]) interp_fail(in, h->id, "differs in size from its target");
@@ -455,8 +434,7 @@ static void effect(Here *h)
     }
 }
 
-void interp_node(Interp *in, uint32_t id)
-{
+void interp_node(Interp *in, uint32_t id) {
     const Node *node = &in->m->nodes[id];
     const Value *v = &in->values[id];
     Here here = { .in = in, .id = id, .node = node, .type = &node->type, .y = v->x, .rows = v->rows, .n = v->n };
@@ -466,27 +444,42 @@ void interp_node(Interp *in, uint32_t id)
     }
     if (interp_contraction(in, id)) return;
     switch (node->op) {
-    case OP_PARAM: case OP_STATE: case OP_CONST: case OP_CONSTANT: case OP_TOKENS: case OP_LABELS:
-    case OP_POSITIONS: case OP_SEGMENTS: case OP_VALID: case OP_N_VALID: case OP_INV_STEP:
-        source(&here); return;
+    case OP_PARAM:
+    case OP_STATE:
+    case OP_CONST:
+    case OP_CONSTANT:
+    case OP_TOKENS:
+    case OP_LABELS:
+    case OP_POSITIONS:
+    case OP_SEGMENTS:
+    case OP_VALID:
+    case OP_N_VALID:
+    case OP_INV_STEP: source(&here); return;
     case OP_UNIFORM: uniform(&here); return;
     case OP_ROTATE: rotate(&here); return;
-    case OP_SLICE: case OP_PAD: cut_or_pad(&here); return;
+    case OP_SLICE:
+    case OP_PAD: cut_or_pad(&here); return;
     case OP_CONCAT: concat(&here); return;
     case OP_RESHAPE: memcpy(here.y, here.arg[0]->x, (size_t)(here.rows * here.n) * sizeof(double)); return;
     case OP_TRANSPOSE: transpose(&here); return;
-    case OP_SUM: case OP_AMAX: reduce(&here); return;
-    case OP_ROW_SUM: case OP_ROW_MAX: row_reduce(&here); return;
+    case OP_SUM:
+    case OP_AMAX: reduce(&here); return;
+    case OP_ROW_SUM:
+    case OP_ROW_MAX: row_reduce(&here); return;
     case OP_TOP_K: top_k(&here); return;
     case OP_ONE_HOT: one_hot(&here); return;
-    case OP_GATHER: case OP_SCATTER: gather_scatter(&here); return;
+    case OP_GATHER:
+    case OP_SCATTER: gather_scatter(&here); return;
     case OP_EMBED: embed(&here); return;
     case OP_EMBED_W: embed_w(&here); return;
     case OP_SHIFT: shift(&here); return;
     case OP_ROUTE: route(&here); return;
     case OP_DISPATCH: dispatch(&here); return;
     case OP_COLLECT: collect(&here); return;
-    case OP_ACCUMULATE: case OP_RECORD: case OP_UPDATE: case OP_OUTPUT: effect(&here); return;
+    case OP_ACCUMULATE:
+    case OP_RECORD:
+    case OP_UPDATE:
+    case OP_OUTPUT: effect(&here); return;
     default: map(&here); return;
     }
 }

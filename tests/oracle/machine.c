@@ -7,10 +7,11 @@
 
 #include <cmocka.h>
 
-void machine_use_cache(void) { setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0); }
+void machine_use_cache(void) {
+    setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
+}
 
-Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion)
-{
+Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion) {
     LowerOptions options = { .microbatch = sequences, .microbatches = batches, .no_fusion = no_fusion };
     options.programs[PROGRAM_STEP] = true;
     Plan *plan = lower_model(m, &options);
@@ -18,27 +19,23 @@ Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion)
     return plan;
 }
 
-static void must(Status status)
-{
+static void must(Status status) {
     if (status != OK) fail_msg("%s (%s)", status_message(), status_trail_text());
 }
 
-Exec *machine_exec(const Plan *plan, int threads, bool poison)
-{
+Exec *machine_exec(const Plan *plan, int threads, bool poison) {
     Exec *exec = NULL;
     must(exec_create(plan, &(ExecOptions){ .threads = threads, .poison = poison }, &exec));
     return exec;
 }
 
-int64_t plan_param_n(const PlanParam *param)
-{
+int64_t plan_param_n(const PlanParam *param) {
     int64_t n = 1;
     for (int i = 0; i < param->n_dims; i++) n *= param->dims[i];
     return n;
 }
 
-void machine_load(Exec *exec, const Plan *plan, const Interp *from)
-{
+void machine_load(Exec *exec, const Plan *plan, const Interp *from) {
     char *weights = exec_region(exec, REGION_weights);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         uint32_t param = param_of(from->m, plan->params[i].name);
@@ -50,8 +47,7 @@ void machine_load(Exec *exec, const Plan *plan, const Interp *from)
 
 /* Inputs ------------------------------------------------------------------------------------------------ */
 
-static void fill_input(const Batch *b, const PlanInput *input, void *to)
-{
+static void fill_input(const Batch *b, const PlanInput *input, void *to) {
     size_t bytes = (size_t)b->tokens * sizeof(int32_t);
     float *counts = to;
     assert_true(input->k >= 0 && input->k < INTERP_AHEAD);
@@ -71,24 +67,26 @@ static void fill_input(const Batch *b, const PlanInput *input, void *to)
     }
 }
 
-static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch)
-{
+static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
     const Step *step = user;
     assert_in_range(microbatch, 0, step->n - 1);
     for (uint32_t i = 0; i < program->n_inputs; i++) {
-        fill_input(&step->batch[microbatch], &program->inputs[i], exec_buffer(exec, program, program->inputs[i].buffer));
+        fill_input(&step->batch[microbatch], &program->inputs[i],
+                   exec_buffer(exec, program, program->inputs[i].buffer));
     }
     return OK;
 }
 
-static void set_scalars(Exec *exec, const Step *step)
-{
+static void set_scalars(Exec *exec, const Step *step) {
     int64_t valid = 0;
     for (int b = 0; b < step->n; b++) valid += batch_valid(&step->batch[b], 0, step->batch[b].tokens);
     float *scalars = exec_scalars(exec);
-    static const struct { ScalarSlot slot; float value; } fixed[] = {
-        { SCALAR_lr, 0 }, { SCALAR_decay, 0 }, { SCALAR_beta1, 0.9f }, { SCALAR_beta2, 0.95f }, { SCALAR_eps, 1e-8f },
-        { SCALAR_correction1, 1 }, { SCALAR_correction2, 1 }, { SCALAR_clip, 1e30f },
+    static const struct {
+        ScalarSlot slot;
+        float value;
+    } fixed[] = {
+        { SCALAR_lr, 0 },      { SCALAR_decay, 0 },       { SCALAR_beta1, 0.9f },    { SCALAR_beta2, 0.95f },
+        { SCALAR_eps, 1e-8f }, { SCALAR_correction1, 1 }, { SCALAR_correction2, 1 }, { SCALAR_clip, 1e30f },
     };
     for (int i = 0; i < COUNT_OF(fixed); i++) scalars[fixed[i].slot] = fixed[i].value;
     scalars[SCALAR_inv_step] = (float)(1.0 / (double)max_i64(1, valid));
@@ -97,8 +95,7 @@ static void set_scalars(Exec *exec, const Step *step)
     memcpy(&scalars[SCALAR_seed], &seed, sizeof seed);
 }
 
-void machine_step(Exec *exec, const Plan *plan, const Step *step)
-{
+void machine_step(Exec *exec, const Plan *plan, const Step *step) {
     const PlanProgram *program = plan_program(plan, "step");
     assert_non_null(program);
     assert_int_equal(plan->microbatches, step->n);
@@ -108,13 +105,11 @@ void machine_step(Exec *exec, const Plan *plan, const Step *step)
 
 /* Results ------------------------------------------------------------------------------------------------- */
 
-Hash machine_bits(const Exec *exec, const Plan *plan, Region region)
-{
+Hash machine_bits(const Exec *exec, const Plan *plan, Region region) {
     return hash_bytes(exec_region(exec, region), (size_t)plan->region_bytes[region]);
 }
 
-Hash machine_results(const Exec *exec, const Plan *plan)
-{
+Hash machine_results(const Exec *exec, const Plan *plan) {
     const PlanProgram *program = plan_program(plan, "step");
     Hash parts[2 + 256] = { machine_bits(exec, plan, REGION_weights), machine_bits(exec, plan, REGION_grads) };
     assert_in_range(program->n_metrics, 1, 256);
@@ -126,8 +121,7 @@ Hash machine_results(const Exec *exec, const Plan *plan)
     return hash_bytes(parts, (2 + program->n_metrics) * sizeof *parts);
 }
 
-static double *doubles(const Exec *exec, const Plan *plan, uint32_t param, Region region)
-{
+static double *doubles(const Exec *exec, const Plan *plan, uint32_t param, Region region) {
     int64_t n = plan_param_n(&plan->params[param]);
     const float *from = (const float *)((const char *)exec_region(exec, region) + plan->params[param].offset);
     double *to = malloc((size_t)(n + 1) * sizeof *to);
@@ -135,12 +129,10 @@ static double *doubles(const Exec *exec, const Plan *plan, uint32_t param, Regio
     return to;
 }
 
-double *machine_gradient(const Exec *exec, const Plan *plan, uint32_t param)
-{
+double *machine_gradient(const Exec *exec, const Plan *plan, uint32_t param) {
     return doubles(exec, plan, param, REGION_grads);
 }
 
-double *machine_weights(const Exec *exec, const Plan *plan, uint32_t param)
-{
+double *machine_weights(const Exec *exec, const Plan *plan, uint32_t param) {
     return doubles(exec, plan, param, REGION_weights);
 }

@@ -16,10 +16,11 @@ typedef struct Growth {
     int n;
 } Growth;
 
-static int draw(Growth *g, int n) { return (int)(hash_uniform(g->seed, 17, g->drawn++) * (float)n) % n; }
+static int draw(Growth *g, int n) {
+    return (int)(hash_uniform(g->seed, 17, g->drawn++) * (float)n) % n;
+}
 
-static void keep(Growth *g, uint32_t id)
-{
+static void keep(Growth *g, uint32_t id) {
     for (int i = 0; i < g->n; i++) {
         if (g->pool[i] == id) return;
     }
@@ -27,20 +28,24 @@ static void keep(Growth *g, uint32_t id)
 }
 
 // A value of the pool, newer ones more often.
-static int pick(Growth *g)
-{
+static int pick(Growth *g) {
     int a = draw(g, g->n), b = draw(g, g->n);
     int i = a > b ? a : b;
     g->read[i] = true;
     return i;
 }
 
-static uint32_t real(Growth *g, double x) { return model_const(g->m, x, KIND_REAL); }
-static uint32_t scaled(Growth *g, uint32_t x, double by) { return x ? model_op2(g->m, OP_MUL, x, real(g, by)) : 0; }
-static uint32_t bounded(Growth *g, uint32_t x) { return x ? model_op1(g->m, OP_TANH, x) : 0; }
+static uint32_t real(Growth *g, double x) {
+    return model_const(g->m, x, KIND_REAL);
+}
+static uint32_t scaled(Growth *g, uint32_t x, double by) {
+    return x ? model_op2(g->m, OP_MUL, x, real(g, by)) : 0;
+}
+static uint32_t bounded(Growth *g, uint32_t x) {
+    return x ? model_op1(g->m, OP_TANH, x) : 0;
+}
 
-static uint32_t grow_map(Growth *g, uint32_t x)
-{
+static uint32_t grow_map(Growth *g, uint32_t x) {
     Model *m = g->m;
     switch (draw(g, g->smooth ? 5 : 8)) {
     case 0: return model_op1(m, OP_SIGMOID, x);
@@ -54,8 +59,7 @@ static uint32_t grow_map(Growth *g, uint32_t x)
     }
 }
 
-static uint32_t grow_pair(Growth *g, uint32_t x)
-{
+static uint32_t grow_pair(Growth *g, uint32_t x) {
     static const Op ops[] = { OP_ADD, OP_SUB, OP_MUL, OP_MUL, OP_MIN, OP_MAX };
     Op op = ops[draw(g, g->smooth ? 4 : COUNT_OF(ops))];
     for (int tries = 0; tries < 20; tries++) {
@@ -68,8 +72,7 @@ static uint32_t grow_pair(Growth *g, uint32_t x)
     return 0;
 }
 
-static uint32_t grow_reduction(Growth *g, uint32_t x)
-{
+static uint32_t grow_reduction(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     if (!type.rank) return 0;
     Attr attr = { 0 };
@@ -82,8 +85,7 @@ static uint32_t grow_reduction(Growth *g, uint32_t x)
     }
 }
 
-static uint32_t grow_view(Growth *g, uint32_t x)
-{
+static uint32_t grow_view(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     if (!type.rank) return 0;
     int axis = draw(g, type.rank);
@@ -104,19 +106,18 @@ static uint32_t grow_view(Growth *g, uint32_t x)
     }
 }
 
-static uint32_t grow_rows(Growth *g, uint32_t x)
-{
+static uint32_t grow_rows(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     Set set = type.row == ROW_T ? (Set[]){ SET_ALL, SET_MICROBATCH, SET_SEQUENCE, SET_GLOBAL }[draw(g, 4)]
-              : type.row == ROW_R && draw(g, 2) ? SET_EXPERT : SET_ALL;
+              : type.row == ROW_R && draw(g, 2) ? SET_EXPERT
+                                                : SET_ALL;
     if (type.row == ROW_NONE) return 0;
     uint32_t y = bounded(g, scaled(g, model_row_sum(g->m, x, set), 0.1));
     if (set == SET_SEQUENCE && draw(g, 2)) return model_broadcast(g->m, y, &type);
     return y;
 }
 
-static uint32_t grow_matmul(Growth *g, uint32_t x)
-{
+static uint32_t grow_matmul(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     if (!type.rank || (type.row != ROW_T && type.row != ROW_R)) return 0;
     Attr attr = { 0 };
@@ -132,8 +133,7 @@ static uint32_t grow_matmul(Growth *g, uint32_t x)
     return bounded(g, model_node(g->m, OP_MATMUL, &attr, NULL, (uint32_t[]){ x, w }, 2));
 }
 
-static uint32_t grow_move(Growth *g, uint32_t x)
-{
+static uint32_t grow_move(Growth *g, uint32_t x) {
     Model *m = g->m;
     Type type = *model_type(m, x);
     Attr attr = { 0 };
@@ -155,20 +155,20 @@ static uint32_t grow_move(Growth *g, uint32_t x)
     return model_node(m, OP_SHIFT, &attr, NULL, (uint32_t[]){ x, model_generator(m, OP_SEGMENTS, 0, NULL, 0) }, 2);
 }
 
-static uint32_t grow_attention(Growth *g, uint32_t x)
-{
+static uint32_t grow_attention(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     if (type.row != ROW_T || type.rank != 2) return 0;
     Attr attr = { 0 };
-    attr.attend.scale = 0.5f, attr.attend.causal = (uint8_t)draw(g, 2), attr.attend.window = draw(g, 2) * (1 + draw(g, 4));
+    attr.attend.scale = 0.5f, attr.attend.causal = (uint8_t)draw(g, 2),
+    attr.attend.window = draw(g, 2) * (1 + draw(g, 4));
     if (!attr.attend.causal) attr.attend.window = 0;
     uint32_t k = draw(g, 2) ? x : case_leaf(g->m, ROW_T, (int32_t[]){ 1, type.dim[1] }, 2);
     uint32_t v = case_leaf(g->m, ROW_T, (int32_t[]){ model_type(g->m, k)->dim[0], 1 + draw(g, 5) }, 2);
-    return model_node(g->m, OP_ATTEND, &attr, NULL, (uint32_t[]){ x, k, v, model_generator(g->m, OP_SEGMENTS, 0, NULL, 0) }, 4);
+    return model_node(g->m, OP_ATTEND, &attr, NULL,
+                      (uint32_t[]){ x, k, v, model_generator(g->m, OP_SEGMENTS, 0, NULL, 0) }, 4);
 }
 
-static uint32_t grow_gather(Growth *g, uint32_t x)
-{
+static uint32_t grow_gather(Growth *g, uint32_t x) {
     Type type = *model_type(g->m, x);
     if (type.row != ROW_T || !type.rank || type.dim[type.rank - 1] < 2) return 0;
     Attr attr = { 0 };
@@ -178,11 +178,10 @@ static uint32_t grow_gather(Growth *g, uint32_t x)
     return model_op2(g->m, OP_GATHER, x, ids);
 }
 
-static uint32_t grow(Growth *g)
-{
+static uint32_t grow(Growth *g) {
     static uint32_t (*const ways[])(Growth *, uint32_t) = {
-        grow_map, grow_map, grow_pair, grow_pair, grow_pair, grow_reduction, grow_view, grow_view, grow_rows,
-        grow_matmul, grow_matmul, grow_move, grow_move, grow_attention, grow_gather,
+        grow_map,  grow_map,    grow_pair,   grow_pair, grow_pair, grow_reduction, grow_view,   grow_view,
+        grow_rows, grow_matmul, grow_matmul, grow_move, grow_move, grow_attention, grow_gather,
     };
     uint32_t y = 0;
     while (!y) {
@@ -192,8 +191,7 @@ static uint32_t grow(Growth *g)
     return y;
 }
 
-Model *random_model(uint64_t seed, int n_ops, int32_t sequence, bool smooth)
-{
+Model *random_model(uint64_t seed, int n_ops, int32_t sequence, bool smooth) {
     char name[32];
     snprintf(name, sizeof name, "random%llu", (unsigned long long)seed);
     Model *m = case_start("random", sequence);

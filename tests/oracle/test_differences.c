@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients against central differences, all in float64 through the interpreter: every operation's
 // adjoint over odd shapes, every parameter of the small specs, and gradients of gradients.
-//
-// d(h) = (8 (f(x+h) - f(x-h)) - (f(x+2h) - f(x-2h))) / 12h errs by h^4 f'''''/30 plus rounding, about
-// 1e-16 |f| / h. With h = 1e-4 the first is below 1e-14 for derivatives below 1e3 and the second 1e-12 |f|.
-// Routes and other choices (top_k) and stopped gradients are held at their values at x (Interp.hold); a
-// comparison of reals flips with probability about 1e-4 per element, and seeds are fixed.
 #include "tests/oracle/cases.h"
-#include "tests/oracle/compare.h"
+#include "tests/oracle/probe.h"
 #include "tests/oracle/random.h"
 
 #include <math.h>
@@ -17,108 +12,13 @@
 
 #include <cmocka.h>
 
-// Relative to the largest entry of the parameter's gradient; FLOOR relative to 1 + |loss|, for gradients
-// that are zero or nearly so. Both are about 100 times the error estimated above: sums of some hundred
-// terms in f round that much more. bf16 casts hold their rounding, so they need no other bound.
-#define TOLERANCE 1e-8
-#define FLOOR 1e-10
-
-typedef struct Probe {
-    Interp *in;              // evaluates the scalar
-    uint32_t node;           // the scalar, or 0: in->loss
-    const Step *step;
-    double worst;            // largest error / bound so far
-    char where[160];
-    int64_t entries;
-} Probe;
-
-static double scalar(Probe *p)
-{
-    interp_run(p->in, p->step->batch, p->step->n);
-    return p->node ? p->in->values[p->node].x[0] : p->in->loss;
-}
-
-static double difference(Probe *p, double *x)
-{
-    const double h = 1e-4, at = *x;
-    double f[4];
-    static const double steps[4] = { 1, -1, 2, -2 };
-    for (int i = 0; i < 4; i++) {
-        *x = at + steps[i] * h;
-        f[i] = scalar(p);
-    }
-    *x = at;
-    return (8 * (f[0] - f[1]) - (f[2] - f[3])) / (12 * h);
-}
-
-// Compares `gradient` of parameter `param` with differences, at all entries or `samples` of them.
-static void probe(Probe *p, uint32_t param, const double *gradient, int samples, double f)
-{
-    int64_t n = p->in->param_n[param];
-    double largest = 0;
-    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(gradient[i]));
-    double bound = TOLERANCE * largest + FLOOR * (1 + fabs(f));
-    for (int64_t s = 0; s < min_i64(n, samples); s++) {
-        int64_t i = n <= samples ? s : (int64_t)(hash_uniform(7, param, (uint64_t)s) * (float)n);
-        double d = difference(p, &p->in->params[param][i]), error = fabs(d - gradient[i]) / bound;
-        p->entries++;
-        if (!(error <= p->worst)) { // NaN too
-            p->worst = isnan(error) ? INFINITY : error;
-            snprintf(p->where, sizeof p->where, "%s[%lld]: gradient %.12g, difference %.12g",
-                     param_name(p->in->m, param), (long long)i, gradient[i], d);
-        }
-    }
-}
-
-static void make_positive(Interp *in)
-{
+static void make_positive(Interp *in) {
     for (uint32_t i = 0; i < in->m->n_params; i++) {
         for (int64_t j = 0; j < in->param_n[i]; j++) in->params[i][j] = 0.6 + fabs(in->params[i][j]);
     }
 }
 
-// Gradients of the program `step` against differences of the traced graph's loss.
-static Probe check_model(Model *m, Interp *in, const Step *step, int samples)
-{
-    Model *program = model_program(m, PROGRAM_STEP);
-    if (!program) fail_msg("no step program: %s", m->diag.message);
-    Interp *back = interp_create(program);
-    params_copy(back, in);
-    interp_run(back, step->batch, step->n);
-    if (m->n_losses) {
-        uint32_t roots[64];
-        assert_true(m->n_losses <= 64);
-        for (uint32_t i = 0; i < m->n_losses; i++) roots[i] = m->losses[i].node;
-        interp_need(in, roots, (int)m->n_losses);
-    }
-    Probe p = { .in = in, .step = step };
-    in->hold = false;
-    double f = scalar(&p);
-    in->hold = true;
-    assert_true(isfinite(f));
-    for (uint32_t i = 0; i < m->n_losses; i++) { // the program's records are the traced graph's losses
-        assert_string_equal(model_name(program, program->records[i].addr), model_name(m, m->losses[i].addr));
-        double record = back->records[i].x[0];
-        if (fabs(record - in->losses[i]) > 1e-12 * (1 + fabs(record))) {
-            fail_msg("loss %s: record %.17g, traced graph %.17g", model_name(m, m->losses[i].addr), record, in->losses[i]);
-        }
-    }
-    for (uint32_t i = 0; i < m->n_params; i++) {
-        if (!in->params[i] || m->params[i].is_state) continue;
-        uint32_t j = 0;
-        while (j < program->n_params && strcmp(param_name(program, j), param_name(m, i))) j++;
-        double *zeros = calloc((size_t)in->param_n[i], sizeof *zeros);
-        probe(&p, i, j < program->n_params && back->gradients[j] ? back->gradients[j] : zeros, samples, f);
-        free(zeros);
-    }
-    in->hold = false;
-    interp_destroy(back);
-    model_destroy(program);
-    return p;
-}
-
-static void every_operation(void **state)
-{
+static void every_operation(void **state) {
     (void)state;
     int failed = 0;
     for (int i = 0; i < n_cases; i++) {
@@ -131,7 +31,7 @@ static void every_operation(void **state)
         Interp *in = interp_create(m);
         interp_fill(in, 3, 0.7);
         if (cases[i].positive) make_positive(in);
-        Probe p = check_model(m, in, &step, 100);
+        Probe p = probe_model(m, in, &step, 100);
         if (p.worst > 1 || p.entries == 0) {
             failed++;
             fprintf(stderr, "%s: error %.3g of the bound at %s\n", cases[i].name, p.worst, p.where);
@@ -143,15 +43,14 @@ static void every_operation(void **state)
     assert_int_equal(failed, 0);
 }
 
-static void random_graphs(void **state)
-{
+static void random_graphs(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
         Model *m = random_model(seed, 25, 5, true);
         Step step = step_make(seed, m, 2, 1);
         Interp *in = interp_create(m);
         interp_fill(in, seed, 0.7);
-        Probe p = check_model(m, in, &step, 6);
+        Probe p = probe_model(m, in, &step, 6);
         if (p.worst > 1) fail_msg("random graph %d: error %.3g of the bound at %s", (int)seed, p.worst, p.where);
         assert_true(p.entries > 0);
         interp_destroy(in);
@@ -160,8 +59,7 @@ static void random_graphs(void **state)
     }
 }
 
-static void every_parameter_of_the_specs(void **state)
-{
+static void every_parameter_of_the_specs(void **state) {
     (void)state;
     int failed = 0;
     for (int i = 0; i < n_specs; i++) {
@@ -170,9 +68,9 @@ static void every_parameter_of_the_specs(void **state)
         Step step = step_make(23, m, specs[i].sequences, specs[i].batches);
         Interp *in = interp_create(m);
         interp_fill(in, 5, specs[i].std);
-        Probe p = check_model(m, in, &step, 6);
-        printf("%s: %lld entries, worst error %.2g of the bound at %s\n", spec_title(&specs[i]),
-               (long long)p.entries, p.worst, p.where);
+        Probe p = probe_model(m, in, &step, 6);
+        printf("%s: %lld entries, worst error %.2g of the bound at %s\n", spec_title(&specs[i]), (long long)p.entries,
+               p.worst, p.where);
         failed += p.worst > 1;
         interp_destroy(in);
         step_free(&step);
@@ -182,13 +80,14 @@ static void every_parameter_of_the_specs(void **state)
 }
 
 // The gradient of sum_i (gradient_i * c_i), which is a graph like any other: autodiff is closed.
-static void gradients_of_gradients(void **state)
-{
+static void gradients_of_gradients(void **state) {
     (void)state;
     static const char *const names[] = {
-        "mul.T-", "div.TT", "pow.TT", "exp.T", "sigmoid.R", "tanh.T", "sqrt.T", "softmax.T", "softmax.R", "matmul.over",
-        "matmul.grouped", "matmul_t.plain", "matmul_w.plain", "rsqrt.T", "log.T", "gather.own_top_k", "embed.twice",
-        "collect.weighted", "expert_mlp", "row_sum.sequence", "mul.RE",
+        "mul.T-",           "div.TT",         "pow.TT",           "exp.T",      "sigmoid.R",
+        "tanh.T",           "sqrt.T",         "softmax.T",        "softmax.R",  "matmul.over",
+        "matmul.grouped",   "matmul_t.plain", "matmul_w.plain",   "rsqrt.T",    "log.T",
+        "gather.own_top_k", "embed.twice",    "collect.weighted", "expert_mlp", "row_sum.sequence",
+        "mul.RE",
     };
     for (int i = 0; i < COUNT_OF(names); i++) {
         int at = 0;
@@ -215,7 +114,7 @@ static void gradients_of_gradients(void **state)
         interp_fill(in, 9, 0.7);
         if (cases[at].positive) make_positive(in);
         Probe p = { .in = in, .node = sum, .step = &step };
-        double f = scalar(&p);
+        double f = probe_scalar(&p);
         double *want[32] = { 0 };
         for (uint32_t k = 0; k < n; k++) {
             if (!second[k]) continue;
@@ -237,8 +136,7 @@ static void gradients_of_gradients(void **state)
 }
 
 // The comparison itself can fail: a gradient that is wrong by one part in a million is seen.
-static void a_wrong_gradient_is_seen(void **state)
-{
+static void a_wrong_gradient_is_seen(void **state) {
     (void)state;
     Model *m = case_model(&cases[0], 13);
     assert_non_null(m);
@@ -249,7 +147,7 @@ static void a_wrong_gradient_is_seen(void **state)
     Interp *in = interp_create(m);
     interp_fill(in, 3, 0.7);
     Probe p = { .in = in, .node = m->losses[0].node, .step = &step };
-    double f = scalar(&p);
+    double f = probe_scalar(&p);
     double wrong[256];
     assert_true(in->param_n[param] <= COUNT_OF(wrong));
     for (int64_t i = 0; i < in->param_n[param]; i++) wrong[i] = in->values[gradients[param]].x[i];
@@ -263,13 +161,10 @@ static void a_wrong_gradient_is_seen(void **state)
     model_destroy(m);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wrong_gradient_is_seen),
-        cmocka_unit_test(every_operation),
-        cmocka_unit_test(gradients_of_gradients),
-        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(a_wrong_gradient_is_seen),     cmocka_unit_test(every_operation),
+        cmocka_unit_test(gradients_of_gradients),       cmocka_unit_test(random_graphs),
         cmocka_unit_test(every_parameter_of_the_specs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

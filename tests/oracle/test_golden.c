@@ -15,8 +15,7 @@
 #define TOLERANCE 1e-11
 
 // The script's `mixed`: FNV-1a of the name, then a finalizer of 32 bits.
-static uint32_t mixed(const char *name, uint32_t i)
-{
+static uint32_t mixed(const char *name, uint32_t i) {
     uint32_t x = 2166136261u;
     for (; *name; name++) x = (x ^ (uint8_t)*name) * 16777619u;
     x ^= i * 2654435761u;
@@ -27,8 +26,7 @@ static uint32_t mixed(const char *name, uint32_t i)
     return x ^ x >> 16;
 }
 
-static void set_numbers(Interp *in)
-{
+static void set_numbers(Interp *in) {
     for (uint32_t i = 0; i < in->m->n_params; i++) {
         const char *name = param_name(in->m, i);
         size_t bytes = strlen(name);
@@ -39,21 +37,18 @@ static void set_numbers(Interp *in)
     }
 }
 
-static void read_ints(FILE *file, int32_t *into, int64_t n)
-{
+static void read_ints(FILE *file, int32_t *into, int64_t n) {
     int count;
     assert_int_equal(fscanf(file, "%d", &count), 1);
     assert_int_equal(count, n);
     for (int i = 0; i < count; i++) assert_int_equal(fscanf(file, "%d", &into[i]), 1);
 }
 
-static void close_to(const char *what, double got, double want, double scale)
-{
+static void close_to(const char *what, double got, double want, double scale) {
     if (!(fabs(got - want) <= TOLERANCE * scale)) fail_msg("%s: got %.17g, expected %.17g", what, got, want);
 }
 
-static double loss_named(const Interp *in, const char *name)
-{
+static double loss_named(const Interp *in, const char *name) {
     for (uint32_t i = 0; i < in->m->n_losses; i++) {
         if (!strcmp(model_name(in->m, in->m->losses[i].addr), name)) return in->losses[i];
     }
@@ -61,8 +56,7 @@ static double loss_named(const Interp *in, const char *name)
     return 0;
 }
 
-static void check_gradient(FILE *file, const Interp *in, const char *name)
-{
+static void check_gradient(FILE *file, const Interp *in, const char *name) {
     int n;
     uint32_t param = param_of(in->m, name);
     assert_int_equal(fscanf(file, "%d", &n), 1);
@@ -77,8 +71,7 @@ static void check_gradient(FILE *file, const Interp *in, const char *name)
     free(want);
 }
 
-static void losses_and_gradients(void **state)
-{
+static void losses_and_gradients(void **state) {
     (void)state;
     Model *m = spec_model(&(Spec){ .file = "tests/oracle/golden/olmo_moe.lua" });
     assert_non_null(m);
@@ -102,8 +95,12 @@ static void losses_and_gradients(void **state)
         }
         assert_int_equal(fscanf(file, "%127s", name), 1);
         if (!strcmp(word, "input")) {
-            read_ints(file, !strcmp(name, "tokens") ? batch.ahead[0] : !strcmp(name, "labels") ? batch.labels[1]
-                            : !strcmp(name, "segments") ? batch.segments : batch.positions, tokens);
+            read_ints(file,
+                      !strcmp(name, "tokens")     ? batch.ahead[0]
+                      : !strcmp(name, "labels")   ? batch.labels[1]
+                      : !strcmp(name, "segments") ? batch.segments
+                                                  : batch.positions,
+                      tokens);
         } else if (!strcmp(word, "loss")) {
             double want;
             assert_int_equal(fscanf(file, "%lf", &want), 1);
@@ -123,8 +120,7 @@ static void losses_and_gradients(void **state)
     model_destroy(program), model_destroy(m);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(losses_and_gradients) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,22 +12,19 @@
 
 /* Printing and parsing ------------------------------------------------------------------------------------ */
 
-static Plan *parsed(const Text *text)
-{
+static Plan *parsed(const Text *text) {
     Plan *plan = NULL;
     if (plan_parse(text->at, text->bytes, &plan) != OK) fail_msg("%s", status_message());
     return plan;
 }
 
-static Plan *plan_of(const Spec *spec, bool no_fusion, Model **m)
-{
+static Plan *plan_of(const Spec *spec, bool no_fusion, Model **m) {
     *m = spec_model(spec);
     assert_non_null(*m);
     return machine_plan(*m, spec->sequences, spec->batches, no_fusion);
 }
 
-static void printing_inverts_parsing(void **state)
-{
+static void printing_inverts_parsing(void **state) {
     (void)state;
     for (int i = 0; i < 2 * n_specs; i++) {
         Model *m;
@@ -46,8 +43,7 @@ static void printing_inverts_parsing(void **state)
     }
 }
 
-static Hash bits_of(const Plan *plan, const Interp *values, const Step *step)
-{
+static Hash bits_of(const Plan *plan, const Interp *values, const Step *step) {
     Exec *exec = machine_exec(plan, 2, true);
     machine_load(exec, plan, values);
     machine_step(exec, plan, step);
@@ -56,8 +52,7 @@ static Hash bits_of(const Plan *plan, const Interp *values, const Step *step)
     return bits;
 }
 
-static void same_bits_from_the_text(void **state)
-{
+static void same_bits_from_the_text(void **state) {
     (void)state;
     for (int i = 0; i < n_specs; i += 2) {
         Model *m;
@@ -84,22 +79,21 @@ static void same_bits_from_the_text(void **state)
 
 /* A naive checker ------------------------------------------------------------------------------------------- */
 
-static bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) { return a < b_end && b < a_end; }
+static bool overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end) {
+    return a < b_end && b < a_end;
+}
 
-static bool live_together(const PlanBuffer *a, const PlanBuffer *b)
-{
+static bool live_together(const PlanBuffer *a, const PlanBuffer *b) {
     return overlap(a->first, (int64_t)a->last + 1, b->first, (int64_t)b->last + 1);
 }
 
-static bool share_bytes(const PlanBuffer *a, const PlanBuffer *b)
-{
+static bool share_bytes(const PlanBuffer *a, const PlanBuffer *b) {
     return a->region == b->region && overlap(a->offset, a->offset + a->bytes, b->offset, b->offset + b->bytes);
 }
 
 // Buffers of act, pairwise; every operand inside its buffer's life; every buffer inside its region and
 // large enough for its elements. NULL or what is wrong.
-static const char *wrong_with(const Plan *plan)
-{
+static const char *wrong_with(const Plan *plan) {
     for (uint32_t p = 0; p < plan->n_programs; p++) {
         const PlanProgram *program = &plan->programs[p];
         for (uint32_t i = 0; i < program->n_buffers; i++) {
@@ -107,7 +101,8 @@ static const char *wrong_with(const Plan *plan)
             int64_t bytes = dtype_bytes(a->dtype);
             for (int d = 0; d < a->n_dims; d++) bytes *= a->dims[d];
             if (a->bytes < bytes) return "a buffer is smaller than its elements";
-            if (a->offset < 0 || a->offset + a->bytes > plan->region_bytes[a->region]) return "a buffer leaves its region";
+            if (a->offset < 0 || a->offset + a->bytes > plan->region_bytes[a->region])
+                return "a buffer leaves its region";
             for (uint32_t j = 0; j < i && a->region == REGION_act; j++) {
                 const PlanBuffer *b = &program->buffers[j];
                 if (share_bytes(a, b) && live_together(a, b)) return "two live buffers share bytes";
@@ -117,7 +112,8 @@ static const char *wrong_with(const Plan *plan)
             for (uint32_t k = 0; k < program->instrs[i].n_operands; k++) {
                 const PlanOperand *o = &program->operands[program->instrs[i].operands + k];
                 const PlanBuffer *b = &program->buffers[o->buffer];
-                if (b->region == REGION_act && ((int32_t)i < b->first || (int32_t)i > b->last)) return "used outside of its life";
+                if (b->region == REGION_act && ((int32_t)i < b->first || (int32_t)i > b->last))
+                    return "used outside of its life";
             }
         }
     }
@@ -128,40 +124,47 @@ static const char *wrong_with(const Plan *plan)
 
 static uint64_t random_state;
 
-static uint32_t below(uint32_t n)
-{
+static uint32_t below(uint32_t n) {
     random_state = hash_mix(99, random_state, 1);
     return (uint32_t)((random_state >> 20) % n);
 }
 
-static int64_t other_number(int64_t old)
-{
+static int64_t other_number(int64_t old) {
     static const int64_t steps[] = { 1, -1, 2, -2, 7, 64, -64, 256, -256, 512, 1024, 4096, 1 << 20, INT32_MAX };
     return old + steps[below(COUNT_OF(steps))];
 }
 
-typedef struct Edit { Plan *plan; PlanProgram *program; } Edit;
+typedef struct Edit {
+    Plan *plan;
+    PlanProgram *program;
+} Edit;
 
-static PlanBuffer *any_buffer(Edit *e) { return &e->program->buffers[below(e->program->n_buffers)]; }
-static PlanBuffer *act_buffer(Edit *e)
-{
+static PlanBuffer *any_buffer(Edit *e) {
+    return &e->program->buffers[below(e->program->n_buffers)];
+}
+static PlanBuffer *act_buffer(Edit *e) {
     PlanBuffer *b = any_buffer(e);
     while (b->region != REGION_act) b = any_buffer(e);
     return b;
 }
-static PlanOperand *any_operand(Edit *e) { return &e->program->operands[below(e->program->n_operands)]; }
-static PlanKernel *any_kernel(Edit *e) { return &e->plan->kernels[below(e->plan->n_kernels)]; }
+static PlanOperand *any_operand(Edit *e) {
+    return &e->program->operands[below(e->program->n_operands)];
+}
+static PlanKernel *any_kernel(Edit *e) {
+    return &e->plan->kernels[below(e->plan->n_kernels)];
+}
 
-static void edit_offset(Edit *e) { PlanBuffer *b = any_buffer(e); b->offset = other_number(b->offset); }
-static void edit_offset_by_grain(Edit *e)
-{
+static void edit_offset(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->offset = other_number(b->offset);
+}
+static void edit_offset_by_grain(Edit *e) {
     PlanBuffer *b = act_buffer(e);
     int64_t slots = max_i64(1, (e->plan->region_bytes[REGION_act] - b->bytes) / PLAN_GRAIN), old = b->offset;
     while (b->offset == old) b->offset = PLAN_GRAIN * (int64_t)below((uint32_t)slots + 2);
 }
 // Onto the bytes of a buffer that lives at the same time: always wrong.
-static void edit_overlap(Edit *e)
-{
+static void edit_overlap(Edit *e) {
     for (;;) {
         PlanBuffer *a = act_buffer(e), *b = act_buffer(e);
         if (a == b || !live_together(a, b) || b->bytes < 1) continue;
@@ -169,19 +172,26 @@ static void edit_overlap(Edit *e)
         return;
     }
 }
-static void edit_bytes(Edit *e) { PlanBuffer *b = any_buffer(e); b->bytes = other_number(b->bytes); }
-static void edit_dims(Edit *e)
-{
+static void edit_bytes(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->bytes = other_number(b->bytes);
+}
+static void edit_dims(Edit *e) {
     PlanBuffer *b = any_buffer(e);
     while (!b->n_dims) b = any_buffer(e);
     int64_t *dim = &b->dims[below(b->n_dims)];
     *dim = other_number(*dim);
 }
-static void edit_first(Edit *e) { PlanBuffer *b = any_buffer(e); b->first = (int32_t)other_number(b->first); }
-static void edit_last(Edit *e) { PlanBuffer *b = any_buffer(e); b->last = (int32_t)other_number(b->last); }
+static void edit_first(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->first = (int32_t)other_number(b->first);
+}
+static void edit_last(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->last = (int32_t)other_number(b->last);
+}
 // A life that misses its last use: always wrong.
-static void edit_shorter(Edit *e)
-{
+static void edit_shorter(Edit *e) {
     for (;;) {
         PlanBuffer *b = act_buffer(e);
         int32_t last = -1;
@@ -196,29 +206,36 @@ static void edit_shorter(Edit *e)
         return;
     }
 }
-static void edit_region(Edit *e) { PlanBuffer *b = any_buffer(e); b->region = (uint8_t)((b->region + 1 + below(N_REGIONS - 1)) % N_REGIONS); }
-static void edit_dtype(Edit *e) { PlanBuffer *b = any_buffer(e); b->dtype = (uint8_t)((b->dtype + 1 + below(N_DTYPES - 1)) % N_DTYPES); }
-static void edit_operand(Edit *e)
-{
+static void edit_region(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->region = (uint8_t)((b->region + 1 + below(N_REGIONS - 1)) % N_REGIONS);
+}
+static void edit_dtype(Edit *e) {
+    PlanBuffer *b = any_buffer(e);
+    b->dtype = (uint8_t)((b->dtype + 1 + below(N_DTYPES - 1)) % N_DTYPES);
+}
+static void edit_operand(Edit *e) {
     PlanOperand *o = any_operand(e);
     uint32_t old = o->buffer;
     while (o->buffer == old) o->buffer = below(e->program->n_buffers);
 }
-static void edit_mode(Edit *e) { PlanOperand *o = any_operand(e); o->mode = (uint8_t)((o->mode + 1 + below(3)) % 4); }
-static void edit_instr_kernel(Edit *e)
-{
+static void edit_mode(Edit *e) {
+    PlanOperand *o = any_operand(e);
+    o->mode = (uint8_t)((o->mode + 1 + below(3)) % 4);
+}
+static void edit_instr_kernel(Edit *e) {
     PlanInstr *instr = &e->program->instrs[below(e->program->n_instrs)];
     uint32_t old = instr->kernel;
     while (instr->kernel == old) instr->kernel = below(e->plan->n_kernels);
 }
-static void edit_instr_operands(Edit *e)
-{
+static void edit_instr_operands(Edit *e) {
     PlanInstr *instr = &e->program->instrs[below(e->program->n_instrs)];
-    if (below(2)) instr->n_operands = (uint32_t)max_i64(0, (int64_t)instr->n_operands + (below(2) ? 1 : -1));
-    else instr->operands += below(2) ? 1u : (uint32_t)-1;
+    if (below(2))
+        instr->n_operands = (uint32_t)max_i64(0, (int64_t)instr->n_operands + (below(2) ? 1 : -1));
+    else
+        instr->operands += below(2) ? 1u : (uint32_t)-1;
 }
-static void edit_swap_instrs(Edit *e)
-{
+static void edit_swap_instrs(Edit *e) {
     for (;;) {
         uint32_t i = below(e->program->n_instrs - 1);
         PlanInstr *a = &e->program->instrs[i], *b = a + 1, keep = *a;
@@ -227,43 +244,58 @@ static void edit_swap_instrs(Edit *e)
         return;
     }
 }
-static PlanArg *any_arg(Edit *e)
-{
+static PlanArg *any_arg(Edit *e) {
     PlanKernel *k = any_kernel(e);
     while (!k->n_args) k = any_kernel(e);
     return &k->args[below(k->n_args)];
 }
-static void edit_arg_const(Edit *e) { PlanArg *a = any_arg(e); a->is_const = !a->is_const; }
-static void edit_arg_dtype(Edit *e) { PlanArg *a = any_arg(e); a->dtype = (uint8_t)((a->dtype + 1 + below(N_DTYPES - 1)) % N_DTYPES); }
-static void edit_arg_name(Edit *e) { any_arg(e)->name = "renamed"; }
-static void edit_tiles(Edit *e) { PlanKernel *k = any_kernel(e); k->tiles = other_number(k->tiles); }
-static void edit_source_of_kernel(Edit *e)
-{
+static void edit_arg_const(Edit *e) {
+    PlanArg *a = any_arg(e);
+    a->is_const = !a->is_const;
+}
+static void edit_arg_dtype(Edit *e) {
+    PlanArg *a = any_arg(e);
+    a->dtype = (uint8_t)((a->dtype + 1 + below(N_DTYPES - 1)) % N_DTYPES);
+}
+static void edit_arg_name(Edit *e) {
+    any_arg(e)->name = "renamed";
+}
+static void edit_tiles(Edit *e) {
+    PlanKernel *k = any_kernel(e);
+    k->tiles = other_number(k->tiles);
+}
+static void edit_source_of_kernel(Edit *e) {
     PlanKernel *k = any_kernel(e);
     k->source = (k->source + 1 + below(e->plan->n_sources)) % (e->plan->n_sources + 1);
 }
-static void edit_param_offset(Edit *e) { PlanParam *p = &e->plan->params[below(e->plan->n_params)]; p->offset = other_number(p->offset); }
-static void edit_param_dims(Edit *e)
-{
+static void edit_param_offset(Edit *e) {
+    PlanParam *p = &e->plan->params[below(e->plan->n_params)];
+    p->offset = other_number(p->offset);
+}
+static void edit_param_dims(Edit *e) {
     PlanParam *p = &e->plan->params[below(e->plan->n_params)];
     int d = (int)below(max_i64(1, p->n_dims));
     p->dims[d] = other_number(p->dims[d]);
 }
-static void edit_region_bytes(Edit *e) { int64_t *n = &e->plan->region_bytes[below(N_REGIONS)]; *n = other_number(*n); }
-static void edit_row(Edit *e)
-{
+static void edit_region_bytes(Edit *e) {
+    int64_t *n = &e->plan->region_bytes[below(N_REGIONS)];
+    *n = other_number(*n);
+}
+static void edit_row(Edit *e) {
     PlanRow *row = &e->program->rows[below(e->program->n_rows)];
-    if (below(2)) row->microbatch += below(2) ? 1 : -1;
-    else row->segment = (row->segment + 1 + below(e->program->n_segments)) % (e->program->n_segments + 1);
+    if (below(2))
+        row->microbatch += below(2) ? 1 : -1;
+    else
+        row->segment = (row->segment + 1 + below(e->program->n_segments)) % (e->program->n_segments + 1);
 }
-static void edit_segment(Edit *e)
-{
+static void edit_segment(Edit *e) {
     PlanSegment *s = &e->program->segments[below(e->program->n_segments)];
-    if (below(2)) s->n += below(2) ? 1 : -1;
-    else s->first += below(2) ? 1 : -1;
+    if (below(2))
+        s->n += below(2) ? 1 : -1;
+    else
+        s->first += below(2) ? 1 : -1;
 }
-static void edit_input(Edit *e)
-{
+static void edit_input(Edit *e) {
     PlanInput *input = &e->program->inputs[below(e->program->n_inputs)];
     switch (below(3)) {
     case 0: input->k += below(2) ? 1 : -1; return;
@@ -271,14 +303,14 @@ static void edit_input(Edit *e)
     default: input->buffer = (input->buffer + 1 + below(e->program->n_buffers - 1)) % e->program->n_buffers;
     }
 }
-static void edit_metric(Edit *e)
-{
+static void edit_metric(Edit *e) {
     PlanMetric *metric = &e->program->metrics[below(e->program->n_metrics)];
-    if (below(2)) metric->weight += 0.5;
-    else metric->buffer = (metric->buffer + 1 + below(e->program->n_buffers - 1)) % e->program->n_buffers;
+    if (below(2))
+        metric->weight += 0.5;
+    else
+        metric->buffer = (metric->buffer + 1 + below(e->program->n_buffers - 1)) % e->program->n_buffers;
 }
-static void edit_head(Edit *e)
-{
+static void edit_head(Edit *e) {
     switch (below(4)) {
     case 0: e->plan->tokens = other_number(e->plan->tokens); return;
     case 1: e->plan->microbatches = (int32_t)other_number(e->plan->microbatches); return;
@@ -287,22 +319,42 @@ static void edit_head(Edit *e)
     }
 }
 
-static const struct EditClass { const char *name; void (*edit)(Edit *); bool always_wrong; } edits[] = {
-    { "offset", edit_offset, false }, { "offset by grain", edit_offset_by_grain, false },
-    { "onto a live buffer", edit_overlap, true }, { "bytes", edit_bytes, false }, { "dims", edit_dims, false },
-    { "first", edit_first, false }, { "last", edit_last, false }, { "life misses a use", edit_shorter, true },
-    { "region", edit_region, false }, { "buffer dtype", edit_dtype, true }, { "operand's buffer", edit_operand, false },
-    { "operand's mode", edit_mode, false }, { "instruction's kernel", edit_instr_kernel, false },
-    { "instruction's operands", edit_instr_operands, true }, { "order of instructions", edit_swap_instrs, false },
-    { "argument's const", edit_arg_const, false }, { "argument's dtype", edit_arg_dtype, true },
-    { "argument's name", edit_arg_name, false }, { "tiles", edit_tiles, false }, { "source", edit_source_of_kernel, false },
-    { "parameter's offset", edit_param_offset, false }, { "parameter's dims", edit_param_dims, false },
-    { "region's bytes", edit_region_bytes, false }, { "row", edit_row, false }, { "segment", edit_segment, true },
-    { "input", edit_input, false }, { "metric", edit_metric, false }, { "head", edit_head, false },
+static const struct EditClass {
+    const char *name;
+    void (*edit)(Edit *);
+    bool always_wrong;
+} edits[] = {
+    { "offset", edit_offset, false },
+    { "offset by grain", edit_offset_by_grain, false },
+    { "onto a live buffer", edit_overlap, true },
+    { "bytes", edit_bytes, false },
+    { "dims", edit_dims, false },
+    { "first", edit_first, false },
+    { "last", edit_last, false },
+    { "life misses a use", edit_shorter, true },
+    { "region", edit_region, false },
+    { "buffer dtype", edit_dtype, true },
+    { "operand's buffer", edit_operand, false },
+    { "operand's mode", edit_mode, false },
+    { "instruction's kernel", edit_instr_kernel, false },
+    { "instruction's operands", edit_instr_operands, true },
+    { "order of instructions", edit_swap_instrs, false },
+    { "argument's const", edit_arg_const, false },
+    { "argument's dtype", edit_arg_dtype, true },
+    { "argument's name", edit_arg_name, false },
+    { "tiles", edit_tiles, false },
+    { "source", edit_source_of_kernel, false },
+    { "parameter's offset", edit_param_offset, false },
+    { "parameter's dims", edit_param_dims, false },
+    { "region's bytes", edit_region_bytes, false },
+    { "row", edit_row, false },
+    { "segment", edit_segment, true },
+    { "input", edit_input, false },
+    { "metric", edit_metric, false },
+    { "head", edit_head, false },
 };
 
-static void edits_of(const Spec *spec, int rounds)
-{
+static void edits_of(const Spec *spec, int rounds) {
     Model *m;
     Plan *plan = plan_of(spec, false, &m);
     Text text = { 0 };
@@ -326,7 +378,8 @@ static void edits_of(const Spec *spec, int rounds)
                 const char *wrong = wrong_with(victim);
                 if (wrong || edits[c].always_wrong) {
                     harmful++;
-                    fprintf(stderr, "%s, round %d: accepted, but %s\n", edits[c].name, round, wrong ? wrong : "never right");
+                    fprintf(stderr, "%s, round %d: accepted, but %s\n", edits[c].name, round,
+                            wrong ? wrong : "never right");
                 }
             } else {
                 unseen++;
@@ -344,8 +397,7 @@ static void edits_of(const Spec *spec, int rounds)
     model_destroy(m);
 }
 
-static void edited_plans_are_refused_or_change_their_hash(void **state)
-{
+static void edited_plans_are_refused_or_change_their_hash(void **state) {
     (void)state;
     edits_of(&specs[0], 60);
     edits_of(&(Spec){ "deepseek.lua", 0, 1, 1, 0 }, 60);
@@ -354,8 +406,7 @@ static void edited_plans_are_refused_or_change_their_hash(void **state)
 /* Edits of the text --------------------------------------------------------------------------------------------- */
 
 // Where the sources are: raw bytes, whose hash the parser verifies.
-static bool in_location(const Text *text, size_t at)
-{
+static bool in_location(const Text *text, size_t at) {
     size_t line = at;
     while (line > 0 && text->at[line - 1] != '\n') line--;
     const char *mark = memmem(text->at + line, at - line, " @ ", 3);
@@ -363,8 +414,7 @@ static bool in_location(const Text *text, size_t at)
 }
 
 // Any byte, with and without a corrected last line.
-static void edited_text_is_refused_or_changes_the_hash(void **state)
-{
+static void edited_text_is_refused_or_changes_the_hash(void **state) {
     (void)state;
     Model *m;
     Plan *plan = plan_of(&specs[0], false, &m);
@@ -392,25 +442,28 @@ static void edited_text_is_refused_or_changes_the_hash(void **state)
             refused++;
         } else {
             bool same = hash_equal(hash, plan_hash(victim));
-            if (plan_check(victim) != OK) unchecked++;
-            else if (!same) changed++;
-            else if (in_location(&text, at)) locations++;
-            else fail_msg("byte %zu, '%c' to '%c': accepted with the same hash", at, old, new);
+            if (plan_check(victim) != OK)
+                unchecked++;
+            else if (!same)
+                changed++;
+            else if (in_location(&text, at))
+                locations++;
+            else
+                fail_msg("byte %zu, '%c' to '%c': accepted with the same hash", at, old, new);
             plan_destroy(victim);
         }
         memcpy(text.at + end + 4, kept, 32);
         text.at[at] = old;
     }
-    printf("3000 bytes: %d refused by the parser, %d by the checker, %d changed the hash, %d lie in locations\n", refused,
-           unchecked, changed, locations);
+    printf("3000 bytes: %d refused by the parser, %d by the checker, %d changed the hash, %d lie in locations\n",
+           refused, unchecked, changed, locations);
     assert_true(refused > 0 && unchecked + changed > 0);
     text_finish(&text);
     plan_destroy(plan);
     model_destroy(m);
 }
 
-int main(void)
-{
+int main(void) {
     machine_use_cache();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(printing_inverts_parsing),

@@ -12,8 +12,7 @@
 #include <cmocka.h>
 
 // Bytes of this process: 0 mapped, 1 resident.
-static int64_t process_bytes(int column)
-{
+static int64_t process_bytes(int column) {
     long long values[2];
     FILE *file = fopen("/proc/self/statm", "r");
     assert_non_null(file);
@@ -23,8 +22,7 @@ static int64_t process_bytes(int column)
 }
 
 // Bytes mapped readable and writable without a gap from `at` on, up to the end of the mapping it lies in.
-static int64_t mapped_from(const void *at)
-{
+static int64_t mapped_from(const void *at) {
     FILE *file = fopen("/proc/self/maps", "r");
     assert_non_null(file);
     char line[512];
@@ -33,7 +31,8 @@ static int64_t mapped_from(const void *at)
         unsigned long long from, to;
         char mode[8];
         if (sscanf(line, "%llx-%llx %7s", &from, &to, mode) != 3) continue;
-        if ((uintptr_t)at >= from && (uintptr_t)at < to && mode[0] == 'r' && mode[1] == 'w') bytes = (int64_t)(to - (uintptr_t)at);
+        if ((uintptr_t)at >= from && (uintptr_t)at < to && mode[0] == 'r' && mode[1] == 'w')
+            bytes = (int64_t)(to - (uintptr_t)at);
     }
     fclose(file);
     return bytes;
@@ -45,8 +44,7 @@ static const char *const region_names[N_REGIONS] = {
 #undef X
 };
 
-static void check_memory(const Spec *spec)
-{
+static void check_memory(const Spec *spec) {
     Model *m = spec_model(spec);
     assert_non_null(m);
     Plan *plan = machine_plan(m, spec->sequences, spec->batches, false);
@@ -108,21 +106,18 @@ static void check_memory(const Spec *spec)
     model_destroy(m);
 }
 
-static void tiny(void **state)
-{
+static void tiny(void **state) {
     (void)state;
     check_memory(&(Spec){ "models/tiny.lua", 64, 4, 2, 0.05 });
 }
 
-static void small_specs(void **state)
-{
+static void small_specs(void **state) {
     (void)state;
     check_memory(&specs[0]);
     check_memory(&(Spec){ "deepseek.lua", 0, 8, 1, 0.4 });
 }
 
-int main(void)
-{
+int main(void) {
     machine_use_cache();
     const struct CMUnitTest tests[] = { cmocka_unit_test(tiny), cmocka_unit_test(small_specs) };
     return cmocka_run_group_tests(tests, NULL, NULL);
