@@ -110,8 +110,7 @@ static int load_and_train(int argc, char **argv, Options *options) {
     if (status == OK && !options->out[0])
         status = status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     if (status == OK && !options->data.n) status = status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
-    if (status == OK && !options->steps && options->seconds <= 0)
-        status = status_fail(ERR_ARGUMENT, "no end to the run\n  hint: give --steps N or --seconds S");
+    if (status == OK) status = schedule_check(options);
     if (status != OK) return driver_fail(status);
     SpecOptions spec_options = { .args = args, .n_args = n - 1 };
     Text error = { 0 };

@@ -33,6 +33,7 @@ static void make_absolute(Arena *arena, OptionFiles *files) {
 }
 
 Status command_train(const RunSource *source, Options *options) {
+    TRY(schedule_check(options));
     catch_signals();
     make_absolute(options->arena, &options->data);
     make_absolute(options->arena, &options->eval_data);

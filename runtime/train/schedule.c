@@ -4,6 +4,11 @@
 
 #include "runtime/train/train.h"
 
+Status schedule_check(const Options *options) {
+    if (options->steps || options->seconds > 0) return OK;
+    return status_fail(ERR_ARGUMENT, "no end to the run\n  hint: give --steps N or --seconds S");
+}
+
 double schedule_progress(const Options *options, int64_t step, double seconds) {
     double by_steps = options->steps ? (double)step / (double)options->steps : 0;
     double by_time = options->seconds > 0 ? seconds / options->seconds : 0;

@@ -90,11 +90,6 @@ static Status same_data(const Data *data, const json_t *manifest) {
     return OK;
 }
 
-static Status check_budget(const Options *options) {
-    if (options->steps || options->seconds > 0) return OK;
-    return status_fail(ERR_ARGUMENT, "no end to the run\n  hint: give --steps N or --seconds S");
-}
-
 static Status restore(Trainer *t) {
     CheckpointInfo info;
     TRY(checkpoint_load(t->job->run, t->arena, t->plan, &t->memory, &info));
@@ -111,7 +106,7 @@ static Status restore(Trainer *t) {
 
 static Status start(Trainer *t) {
     const Options *options = t->options;
-    TRY(check_budget(options));
+    TRY(schedule_check(options));
     t->program = plan_program(t->plan, "step");
     if (!t->program) return status_fail(ERR_INPUT, "the plan has no program 'step', which training runs");
     if (t->options->eval_interval && !plan_program(t->plan, "eval"))

@@ -42,6 +42,7 @@ Status run_lock(const char *run, int *fd);
 
 /* schedule.c ----------------------------------------------------------------------------------------- */
 
+Status schedule_check(const Options *options);                 // the run has an end
 double schedule_progress(const Options *options, int64_t step, double seconds);  // 0 .. 1
 // Warm-up times decay: lr * min(1, (step + 1) / warmup) * fall(progress).
 double schedule_lr(const Options *options, int64_t step, double seconds);
