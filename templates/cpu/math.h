@@ -244,6 +244,11 @@ INLINE V v_max_rows(V v, V best) {
     VI none = v_bits(best) == vi_splat(NO_ROWS), no_news = v_bits(v) == vi_splat(NO_ROWS);
     return v_select(no_news, best, v_select(none | (best != best), v, v_max(v, best)));
 }
+INLINE float v_max_rows_lane(V v) {
+    V best = v_splat(v[0]);
+    for (int i = 1; i < LANES; i++) best = v_max_rows(v_splat(v[i]), best);
+    return best[0];
+}
 
 // hash_uniform of runtime/base/hash.c, lane by lane. ORDER MIX
 INLINE uint64_t avalanche(uint64_t x) {

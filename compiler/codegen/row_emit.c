@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops, stores and the frame of a row program; names are explained in row_emit.h.
+//
+// A loop over a space becomes as few C loops as the indices in it allow: a first, dry run over its body finds
+// which neighbouring axes are stepped through as one. The last axis carries the lanes. Sums over the right end
+// of a space keep one accumulator of 16 lanes (lane l takes elements l, l + 16, ..; folded 8, 4, 2, 1) that
+// is opened before the first summed axis.
+#include <stdio.h>
+
+#include "compiler/codegen/row_emit.h"
+
+static RowVal *at(const Emit *em, uint32_t val) { return &em->row->vals[val]; }
+
+static bool lane_sum(const RowVal *v) { return (v->op == OP_SUM || v->op == OP_AMAX) && !v->serial; }
+
+/* Stores ------------------------------------------------------------------------------------------------ */
+
+static bool is_max(const Emit *em, const RowStore *s) { return model_at(em->row->m, s->node)->op == OP_ROW_MAX; }
+
+// Writes lanes to features of one row: `pointer` + index.
+static void write_features(Emit *em, const RowVal *v, const char *pointer, Index index, const char *x) {
+    if (em->lane < 0 || !index.lane) emit_line(em, "%s[%s] = %s[0];", pointer, index.text, x);
+    else if (index.lane != 1) {
+        emit_line(em, "%s_store_by(%s + %s, %s, %lld, %s);", emit_v(v), pointer, index.text, x,
+                  (long long)index.lane, em->tail ? "n" : "LANES");
+    } else if (em->tail) emit_line(em, "%s_store_n(%s + %s, %s, n);", emit_v(v), pointer, index.text, x);
+    else emit_line(em, "%s_store(%s + %s, %s);", emit_v(v), pointer, index.text, x);
+}
+
+static const char *old_features(Emit *em, const RowVal *v, const char *pointer, Index index) {
+    if (em->lane < 0 || !index.lane) return emit_text(em, "%s_splat(%s[%s])", emit_v(v), pointer, index.text);
+    if (index.lane != 1) {
+        return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", emit_v(v), pointer, index.text,
+                         (long long)index.lane, em->tail ? "n" : "LANES");
+    }
+    return emit_text(em, em->tail ? "%s_load_n(%s + %s, n)" : "%s_load(%s + %s)", emit_v(v), pointer, index.text);
+}
+
+static void store_features(Emit *em, const RowVal *v, uint32_t store, Index index, const char *x) {
+    const RowStore *s = &em->row->body->stores[store];
+    const char *pointer = emit_text(em, "w%u", store);
+    if (s->partial || s->add) {
+        const char *old = old_features(em, v, pointer, index);
+        x = s->partial && is_max(em, s) ? emit_text(em, "v_max_rows(%s, %s)", x, old)
+                                        : emit_text(em, "(%s + %s)", old, x);
+    }
+    write_features(em, v, pointer, index, x);
+}
+
+static void store_rows(Emit *em, const RowVal *v, uint32_t store, Index index, const char *x) {
+    const RowStore *s = &em->row->body->stores[store];
+    long long features = (long long)type_features(model_type(em->row->m, s->node));
+    if (s->partial) {
+        const char *sums = emit_text(em, "q%u + (%s) * LANES", store, index.text);
+        emit_line(em, is_max(em, s) ? "v_store(%s, v_select(live, v_max_rows(%s, v_load(%s)), v_load(%s)));"
+                                    : "v_store(%s, v_select(live, %s + v_load(%s), v_load(%s)));", sums, x, sums, sums);
+        return;
+    }
+    const char *where = features == 1 ? emit_text(em, "s%u + row", store)
+                                      : emit_text(em, "s%u + row * %lld + %s", store, features, index.text);
+    if (s->add) {
+        x = features == 1 ? emit_text(em, "%s_load_n(%s, n) + %s", emit_v(v), where, x)
+                          : emit_text(em, "%s_load_by(%s, %lld, n) + %s", emit_v(v), where, features, x);
+    }
+    if (features == 1) emit_line(em, "%s_store_n(%s, %s, n);", emit_v(v), where, x);
+    else emit_line(em, "%s_store_by(%s, %s, %lld, n);", emit_v(v), where, x, features);
+}
+
+static bool in_array(const RowVal *v) { return v->array || (v->memory && row_features(&v->shape) > 1); }
+
+// Where the value `name` of val, or of a piece of it, goes.
+static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *space, const int64_t *stride,
+                 int64_t offset, const char *name) {
+    const RowVal *v = at(em, val);
+    Index index = emit_index(em, place, space, stride, offset);
+    if (in_array(v)) {
+        if (em->row->by_rows) emit_line(em, "%s_store(m%u + (%s) * LANES, %s);", emit_v(v), val, index.text, name);
+        else write_features(em, v, emit_text(em, "m%u", val), index, name);
+    }
+    for (uint32_t i = 0; i < em->row->n_sinks; i++) {
+        if (em->row->sinks[i].val != val) continue;
+        if (em->row->by_rows) store_rows(em, v, em->row->sinks[i].store, index, name);
+        else store_features(em, v, em->row->sinks[i].store, index, name);
+    }
+}
+
+/* Lane sums ---------------------------------------------------------------------------------------------- */
+
+// The first summed axis of a lane sum among the loop's axes.
+static int first_summed(const Emit *em, const RowVal *v) {
+    const RowShape *from = &at(em, v->args[0])->shape;
+    int kept = 0;
+    for (int i = 0; i < from->rank; i++) kept += from->dim[i] != 1 && v->shape.dim[i] != 1;
+    return kept;
+}
+
+static const char *identity(const RowVal *v) {
+    if (v->kind != KIND_REAL) return v->op == OP_SUM ? "vi_splat(0)" : "vi_splat(TAKEN)";
+    return v->op == OP_SUM ? "v_splat(0.0f)" : "v_splat(-INFINITE)";
+}
+
+static void open_sums(Emit *em, int axis) {
+    const RowLoop *l = &em->row->loops[em->loop];
+    for (uint32_t t = 0; t < l->n_tasks; t++) {
+        const RowVal *v = at(em, l->tasks[t].val);
+        if (!lane_sum(v) || first_summed(em, v) != axis) continue;
+        emit_line(em, "%s a%u = %s;", emit_type(v), l->tasks[t].val, identity(v));
+    }
+}
+
+static void add_to_sum(Emit *em, const Place *place, uint32_t val) {
+    const RowVal *v = at(em, val);
+    RowUse uses[MAX_ARGS];
+    row_uses(em->row, val, uses);
+    const char *x = emit_read(em, place, uses);
+    if (em->tail) x = emit_text(em, "%s_select(live, %s, %s)", emit_v(v), x, identity(v));
+    if (v->op == OP_SUM) emit_line(em, "a%u = a%u + %s;", val, val, x);
+    else emit_line(em, "a%u = %s_max(%s, a%u);", val, emit_v(v), x, val);
+}
+
+static void close_sums(Emit *em, int axis) {
+    const RowLoop *l = &em->row->loops[em->loop];
+    for (uint32_t t = 0; t < l->n_tasks; t++) {
+        uint32_t val = l->tasks[t].val;
+        const RowVal *v = at(em, val);
+        if (!lane_sum(v) || first_summed(em, v) != axis) continue;
+        const char *fold = emit_text(em, "%s_%s(a%u)", emit_v(v), v->op == OP_SUM ? "sum" : "max_lane", val);
+        Place place = { .n = axis };
+        for (int i = 0; i < axis; i++) place.axis[i] = i;
+        Index index = emit_index(em, &place, &v->shape, v->map.stride, 0);
+        if (in_array(v)) emit_line(em, "m%u[%s] = %s;", val, index.text, fold);
+        if (!axis) emit_define(em, val, emit_text(em, "%s_splat(%s)", emit_v(v), fold));
+    }
+}
+
+/* Loops ---------------------------------------------------------------------------------------------------- */
+
+static void task(Emit *em, const Place *place, const RowTask *task) {
+    uint32_t val = task->val;
+    const RowVal *v = at(em, val);
+    if (lane_sum(v)) {
+        add_to_sum(em, place, val);
+    } else if (v->op == ROW_PIECES) {
+        RowUse uses[MAX_ARGS];
+        row_uses(em->row, val, uses);
+        const RowPiece *piece = &v->pieces[task->piece];
+        const char *name = emit_read(em, place, &uses[task->piece]);
+        if (row_features(&v->shape) == 1) name = emit_define(em, val, name);
+        sink(em, place, val, &piece->shape, piece->stride, piece->offset, name);
+    } else {
+        const char *name = emit_value(em, place, val);
+        sink(em, place, val, &v->shape, v->map.stride, 0, name);
+    }
+}
+
+static void body(Emit *em) {
+    const RowLoop *l = &em->row->loops[em->loop];
+    Place place = { .n = l->space.rank };
+    for (int i = 0; i < place.n; i++) place.axis[i] = i;
+    for (uint32_t t = 0; t < l->n_tasks; t++) task(em, &place, &l->tasks[t]);
+}
+
+// The axes from `axis` on, those that are one loop as one.
+static void nest(Emit *em, int axis) {
+    if (axis == em->n_loop) {
+        body(em);
+        return;
+    }
+    open_sums(em, axis);
+    int last = axis;
+    int64_t size = em->axes[axis].dim;
+    while (em->axes[last].merged) size *= em->axes[++last].dim;
+    const char *var = em->axes[last].var;
+    bool lanes = last == em->lane;
+    emit_line(em, "for (int64_t %s = 0; %s < %lld; %s%s) {", var, var, (long long)size, var, lanes ? " += LANES" : "++");
+    em->indent++;
+    em->tail = lanes && size % 16;
+    uint32_t mark = em->n_memos;
+    if (em->tail) {
+        emit_line(em, "const int64_t n = min_of(%lld - %s, LANES);", (long long)size, var);
+        emit_line(em, "const VI live = vi_below(n);");
+    }
+    nest(em, last + 1);
+    em->n_memos = mark;
+    em->tail = false;
+    em->indent--;
+    emit_line(em, "}");
+    close_sums(em, axis);
+}
+
+// Sizes of merged loops decide whether there is a tail, so the dry run treats every size as odd.
+static void find_loops(Emit *em) {
+    em->dry = true;
+    uint32_t mark = em->n_memos;
+    nest(em, 0);
+    em->n_memos = mark;
+    em->dry = false;
+    const RowLoop *l = &em->row->loops[em->loop];
+    for (uint32_t t = 0; t < l->n_tasks; t++) {
+        const RowVal *v = at(em, l->tasks[t].val);
+        int summed = lane_sum(v) ? first_summed(em, v) : 0;
+        if (summed > 0) em->axes[summed - 1].apart = true;
+    }
+    for (int i = 0; i + 1 < em->n_loop; i++) em->axes[i].merged = !em->axes[i].apart;
+}
+
+static void heading(Emit *em, const RowLoop *l) {
+    Text text = { 0 };
+    text_add(&text, "// [");
+    for (int i = 0; i < l->space.rank; i++) text_printf(&text, i ? ", %d" : "%d", l->space.dim[i]);
+    text_add(&text, "]");
+    for (uint32_t t = 0; t < l->n_tasks; t++) {
+        uint32_t val = l->tasks[t].val;
+        text_printf(&text, "%s %s %u", t ? "," : "", row_op_name(at(em, val)->op), val);
+        for (uint32_t i = 0; i < em->row->n_sinks; i++) {
+            if (em->row->sinks[i].val == val) text_printf(&text, " -> s%u", em->row->sinks[i].store);
+        }
+    }
+    emit_line(em, "%s", text_cstr(&text));
+    text_finish(&text);
+}
+
+static void top_k(Emit *em, const RowLoop *l) {
+    uint32_t val = l->tasks->val;
+    const RowVal *v = at(em, val), *keys = at(em, v->args[0]);
+    bool rows = em->row->by_rows;
+    int32_t n = keys->shape.dim[keys->shape.rank - 1];
+    long long times = (long long)(row_features(&v->shape) / v->attr.k);
+    const char *lanes = rows ? " * LANES" : "";
+    const char *top = emit_text(em, rows ? "top_one_rows(m%u + i * %d%s, %d)" : "top_one(m%u + i * %d%s, %d)",
+                                v->args[0], n, lanes, n);
+    if (row_features(&v->shape) == 1) {
+        emit_line(em, "const int64_t i = 0;");
+        emit_define(em, val, rows ? top : emit_text(em, "vi_splat(%s)", top));
+        if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = x%u[0];", val, val);
+        return;
+    }
+    emit_line(em, "for (int64_t i = 0; i < %lld; i++) {", times);
+    if (rows) {
+        emit_line(em, "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);", v->attr.k, val,
+                  v->attr.k, top);
+    } else emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val, v->attr.k, top);
+    emit_line(em, "}");
+}
+
+static void loop(Emit *em, int number) {
+    const RowLoop *l = &em->row->loops[number];
+    heading(em, l);
+    em->loop = number;
+    if (l->alone) {
+        top_k(em, l);
+        return;
+    }
+    em->n_loop = em->n_axes = l->space.rank;
+    for (int i = 0; i < em->n_loop; i++) {
+        bool last = i == em->n_loop - 1;
+        em->axes[i] = (Axis){ .dim = l->space.dim[i],
+                              .var = last && !em->row->by_rows ? "j" : emit_text(em, "i%d", i) };
+    }
+    em->lane = em->row->by_rows ? -1 : em->n_loop - 1;
+    find_loops(em);
+    nest(em, 0);
+}
+
+static void loops(Emit *em, bool rowless) {
+    em->rowless = rowless;
+    em->n_memos = 0;
+    for (uint32_t i = 0; i < em->row->n_loops; i++) {
+        if (em->row->loops[i].rowless == rowless) loop(em, (int)i);
+    }
+}
+
+/* The frame -------------------------------------------------------------------------------------------------- */
+
+static void parameters(Emit *em) {
+    const RowBody *b = em->row->body;
+    static const char *const c_types[N_DTYPES] = {
+#define X(name, text, c_type, bytes) c_type,
+        PLAN_DTYPES(X)
+#undef X
+    };
+    for (uint32_t i = 0; i < b->n_loads; i++) {
+        text_printf(em->out, "%sconst %s *l%u", i ? ", " : "", c_types[b->loads[i].dtype], i);
+    }
+    for (uint32_t i = 0; i < b->n_stores; i++) {
+        text_printf(em->out, "%s%s *s%u", i + b->n_loads ? ", " : "", c_types[b->stores[i].dtype], i);
+    }
+}
+
+static int64_t scratch_bytes(const Emit *em) {
+    int64_t bytes = 0;
+    for (uint32_t val = 1; val < em->row->n_vals; val++) {
+        const RowVal *v = at(em, val);
+        if (v->live && in_array(v)) bytes += 4 * row_features(&v->shape) * (em->row->by_rows ? 16 : 1);
+    }
+    return bytes;
+}
+
+static void memory(Emit *em) {
+    const Row *row = em->row;
+    const char *where = scratch_bytes(em) > ROW_STACK ? "static _Thread_local " : "";
+    for (uint32_t val = 1; val < row->n_vals; val++) {
+        const RowVal *v = at(em, val);
+        if (!v->live) continue;
+        long long n = (long long)row_features(&v->shape);
+        if (v->op == OP_CONSTANT) {
+            Text text = { 0 };
+            for (long long i = 0; i < n; i++) {
+                text_add(&text, i % 8 ? ", " : i ? ",\n        " : "\n        ");
+                text_add_double(&text, (float)row->m->constants[v->attr.index + (uint32_t)i]);
+                text_add(&text, "f");
+            }
+            emit_line(em, "static const float t%u[%lld] = {%s\n    };", val, n, text_cstr(&text));
+            text_finish(&text);
+        } else if (!row_leaf(v) && v->op != ROW_VIEW && in_array(v)) {
+            emit_line(em, "%s_Alignas(64) %s m%u[%lld%s];", where, emit_c_type(v), val, n, row->by_rows ? " * LANES" : "");
+        }
+    }
+}
+
+static void start_tile(Emit *em) {
+    const Row *row = em->row;
+    for (uint32_t i = 0; i < row->body->n_stores; i++) {
+        const RowStore *s = &row->body->stores[i];
+        if (!s->partial) continue;
+        long long n = (long long)type_features(model_type(row->m, s->node));
+        const char *empty = is_max(em, s) ? "v_of_bits(vi_splat(NO_ROWS))" : "v_splat(0.0f)";
+        emit_line(em, "float *w%u = s%u + tile * %lld;", i, i, n);
+        if (row->by_rows) {
+            emit_line(em, "_Alignas(64) float q%u[%lld * LANES];", i, n);
+            emit_line(em, "for (int64_t i = 0; i < %lld; i++) v_store(q%u + i * LANES, %s);", n, i, empty);
+        } else {
+            emit_line(em, "for (int64_t j = 0; j < %lld; j += LANES) v_store_n(w%u + j, %s, %lld - j);", n, i, empty, n);
+        }
+    }
+    if (row->body->row == ROW_R) emit_line(em, "int32_t expert_now = 0;");
+}
+
+static void finish_tile(Emit *em) {
+    const Row *row = em->row;
+    for (uint32_t i = 0; row->by_rows && i < row->body->n_stores; i++) {
+        const RowStore *s = &row->body->stores[i];
+        if (!s->partial) continue;
+        emit_line(em, "for (int64_t i = 0; i < %lld; i++) w%u[i] = %s(v_load(q%u + i * LANES));",
+                  (long long)type_features(model_type(row->m, s->node)), i,
+                  is_max(em, s) ? "v_max_rows_lane" : "v_sum", i);
+    }
+}
+
+static bool finds(const Row *row, RowFind how) {
+    for (uint32_t i = 0; i < row->body->n_loads; i++) {
+        if (emit_find(row, i) == how) return true;
+    }
+    return false;
+}
+
+static void start_row(Emit *em) {
+    const Row *row = em->row;
+    const RowBody *b = row->body;
+    for (uint32_t i = 0; i < b->n_loads; i++) {
+        long long n = (long long)emit_load_features(row, i);
+        const char *type = b->loads[i].dtype == DTYPE_F32 ? "float" : "int32_t";
+        static const char *const which[] = { "row", "", "expert_now", "row / sequence" };
+        RowFind find = emit_find(row, i);
+        if (find == FIND_EXPERT) emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
+        if (find != FIND_NONE) emit_line(em, "const %s *r%u = l%u + %s * %lld;", type, i, i, which[find], n);
+    }
+    for (uint32_t i = 0; i < b->n_stores; i++) {
+        if (b->stores[i].partial) continue;
+        emit_line(em, "%s *w%u = s%u + row * %lld;", b->stores[i].dtype == DTYPE_F32 ? "float" : "int32_t", i, i,
+                  (long long)type_features(model_type(row->m, b->stores[i].node)));
+    }
+}
+
+static void start_rows(Emit *em) {
+    emit_line(em, "const int64_t n = min_of(last - row, LANES);");
+    emit_line(em, "const VI live = vi_below(n);");
+    if (finds(em->row, FIND_EXPERT)) {
+        emit_line(em, "VI expert;");
+        emit_line(em, "for (int64_t i = 0; i < LANES; i++) {");
+        emit_line(em, "    while (i < n && row + i >= l%d[expert_now + 1]) expert_now++;", em->row->offsets);
+        emit_line(em, "    expert[i] = expert_now;");
+        emit_line(em, "}");
+    }
+    if (finds(em->row, FIND_SEQUENCE)) {
+        emit_line(em, "VI sequence;");
+        emit_line(em, "for (int64_t i = 0; i < LANES; i++) sequence[i] = (int32_t)((row + i) / %lld);",
+                  (long long)em->row->desc->sequence);
+    }
+}
+
+static const char *filling(Emit *em, int indent, void (*write)(Emit *)) {
+    Text text = { 0 };
+    em->out = &text;
+    em->indent = indent;
+    write(em);
+    while (text.bytes && text.at[text.bytes - 1] == '\n') text.at[--text.bytes] = 0;
+    const char *copy = arena_strdup(em->arena, text_cstr(&text));
+    text_finish(&text);
+    return copy;
+}
+
+static void write_before(Emit *em) {
+    if (!em->row->by_rows && finds(em->row, FIND_SEQUENCE)) {
+        emit_line(em, "const int64_t sequence = %lld;", (long long)em->row->desc->sequence);
+    }
+    loops(em, true);
+}
+
+static void write_row(Emit *em) {
+    if (em->row->by_rows) start_rows(em);
+    else start_row(em);
+    loops(em, false);
+}
+
+static Status check_scratch(Emit *em) {
+    int64_t bytes = scratch_bytes(em);
+    if (bytes <= ROW_SCRATCH) return OK;
+    return status_fail(ERR_INPUT, "a row program keeps %lld MiB per thread, expected at most %d\n"
+                       "  hint: reshapes, transposes and slices of very wide computed rows are what is kept",
+                       (long long)(bytes >> 20), ROW_SCRATCH >> 20);
+}
+
+Status row_emit(Row *row, const char *entry, Text *out) {
+    Emit em = { .row = row, .arena = row->arena };
+    TRY(check_scratch(&em));
+    const char *rows = emit_text(&em, "%lld", (long long)row->desc->rows);
+    if (row->body->row == ROW_R) {
+        rows = emit_text(&em, "min_of(%s, l%d[%d])", rows, row->offsets, row->m->nodes[row->body->route].attr.route.experts);
+    }
+    char tile[16];
+    snprintf(tile, sizeof tile, "%d", ROW_TILE);
+    const Hole holes[] = {
+        { "entry", entry },
+        { "parameters", filling(&em, 0, parameters) },
+        { "rows", rows },
+        { "tile", tile },
+        { "step", row->by_rows ? "LANES" : "1" },
+        { "memory", filling(&em, 1, memory) },
+        { "before", filling(&em, 1, write_before) },
+        { "start", filling(&em, 2, start_tile) },
+        { "row", filling(&em, 3, write_row) },
+        { "finish", filling(&em, 2, finish_tile) },
+    };
+    return template_expand("row.c", holes, COUNT_OF(holes), out);
+}
