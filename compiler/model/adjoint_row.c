@@ -7,7 +7,10 @@ void adjoint_sum(Adj *a) { give(a, 0, a->g); }
 void adjoint_row_sum(Adj *a) { give(a, 0, a->g); }
 
 // Ones where the operand equals the largest value `y` (of the operand's type), as reals.
-static uint32_t ties(Adj *a, uint32_t equal) { return where(a, equal, number(a, 1), number(a, 0)); }
+static uint32_t ties(Adj *a, uint32_t equal) {
+    uint32_t one = number(a, 1);
+    return where(a, equal, one, number(a, 0));
+}
 
 static void give_ties(Adj *a, uint32_t equal, uint32_t count) {
     Type type = type_of(a, 0);

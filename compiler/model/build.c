@@ -98,6 +98,11 @@ bool op_is_consed(Op op) {
     return op != OP_PARAM && op != OP_STATE && op_info[op].class != CLASS_EFFECT;
 }
 
+bool op_is_free(Op op) {
+    uint8_t class = op_info[op].class;
+    return class == CLASS_SOURCE || (class == CLASS_GENERATOR && op != OP_TOTAL);
+}
+
 typedef struct Key {
     uint32_t op, n_args;
     uint32_t args[MAX_ARGS];

@@ -65,6 +65,7 @@ uint32_t model_rewrite(Model *m, Draft *draft);
 /* build.c -------------------------------------------------------------------------------------- */
 
 bool op_is_consed(Op op);
+bool op_is_free(Op op); // sources and generators but `total`: at hand in every part
 uint32_t model_find(const Model *m, const Draft *draft); // the equal node, or 0
 uint32_t model_append(Model *m,
                       const Draft *draft); // with m's loc, addr and part; consed if the op is

@@ -138,7 +138,8 @@ static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, 
             diag_hint(m, "m.sum(x) and m.mean(x) reduce a feature axis");
         return program_fail(m, loc);
     }
-    uint32_t value = model_op2(m, OP_MUL, as_real(m, x), tokens_of_row(m, t.row));
+    uint32_t value = as_real(m, x);
+    value = model_op2(m, OP_MUL, value, tokens_of_row(m, t.row));
     if (t.row) value = model_row_sum(m, value, SET_ALL);
     value = model_op2(m, OP_MUL, value, model_generator(m, OP_INV_STEP, 0, NULL, 0));
     Record row = { addr, (int32_t)type_features(&t), weight };
@@ -176,8 +177,8 @@ static bool add_gradients(Copy *c) {
         m->loc = loss->loc;
         m->addr = loss->addr;
         roots[n_roots] = c->map[loss->node];
-        uint32_t scale = model_op2(m, OP_MUL, model_const(m, loss->weight, KIND_REAL),
-                                   model_generator(m, OP_INV_STEP, 0, NULL, 0));
+        uint32_t weight = model_const(m, loss->weight, KIND_REAL);
+        uint32_t scale = model_op2(m, OP_MUL, weight, model_generator(m, OP_INV_STEP, 0, NULL, 0));
         seeds[n_roots++] =
             model_op2(m, OP_MUL, tokens_of_row(m, m->nodes[c->map[loss->node]].type.row), scale);
     }
@@ -194,24 +195,29 @@ static bool add_gradients(Copy *c) {
 }
 
 // Rowless backward values of sums that forward has made (the coefficient of a balance loss) move
-// there: forward ends those sums anyway.
+// there, with the numbers they need: forward ends those sums anyway.
 static void move_to_forward(Model *m) {
     uint8_t *summed = ARENA_ARRAY(m->arena, uint8_t, m->n_nodes);
+    uint8_t *ready = ARENA_ARRAY(m->arena, uint8_t, m->n_nodes); // all of it could be in forward
     for (uint32_t id = 1; id < m->n_nodes; id++) {
-        Node *n = &m->nodes[id];
+        const Node *n = &m->nodes[id];
         uint8_t class = op_info[n->op].class;
-        bool forward = n->part == PART_BACKWARD;
-        summed[id] = class == CLASS_PARTIAL;
-        for (int i = 0; i < n->n_args; i++) {
-            uint32_t a = model_arg(m, id, i);
-            uint8_t from = op_info[m->nodes[a].op].class;
-            summed[id] |= summed[a];
-            forward &=
-                m->nodes[a].part == PART_FORWARD || from == CLASS_SOURCE || from == CLASS_GENERATOR;
-        }
         bool plain = class == CLASS_MAP || class == CLASS_VIEW || class == CLASS_REDUCE ||
                      class == CLASS_WHOLE;
-        if (forward && plain && summed[id] && n->type.row == ROW_NONE) n->part = PART_FORWARD;
+        summed[id] = class == CLASS_PARTIAL;
+        ready[id] = plain && n->type.row == ROW_NONE;
+        for (int i = 0; i < n->n_args; i++) {
+            summed[id] |= summed[model_arg(m, id, i)];
+            ready[id] &= ready[model_arg(m, id, i)];
+        }
+        ready[id] |= n->part == PART_FORWARD || op_is_free(n->op);
+    }
+    for (uint32_t id = m->n_nodes - 1; id > 0; id--) {
+        Node *n = &m->nodes[id];
+        if (n->part == PART_BACKWARD && ready[id] && summed[id]) n->part = PART_FORWARD;
+        for (int i = 0; n->part == PART_FORWARD && i < n->n_args; i++) {
+            m->nodes[model_arg(m, id, i)].part = PART_FORWARD;
+        }
     }
 }
 
@@ -284,9 +290,7 @@ static void compact(Model *m) {
     for (uint32_t i = 0; i < m->n_effects; i++) mark(live, m->effects[i]);
     mark_needs(m, live);
     for (uint32_t id = 1; id < m->n_nodes; id++) {
-        uint8_t class = op_info[m->nodes[id].op].class;
-        if (class == CLASS_SOURCE || (class == CLASS_GENERATOR && m->nodes[id].op != OP_TOTAL))
-            m->nodes[id].part = PART_FORWARD;
+        if (op_is_free(m->nodes[id].op)) m->nodes[id].part = PART_FORWARD;
     }
     for (uint8_t part = PART_FORWARD; part <= PART_UPDATE; part++) {
         for (uint32_t id = 1; id < m->n_nodes; id++) {

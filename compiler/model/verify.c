@@ -86,11 +86,6 @@ static bool verify_names(Model *m, uint32_t id) {
     return true;
 }
 
-static bool is_free_source(const Node *n) {
-    uint8_t class = op_info[n->op].class;
-    return class == CLASS_SOURCE || (class == CLASS_GENERATOR && n->op != OP_TOTAL);
-}
-
 // In a program, parts run one after the other: a value may be read in its own part or a later
 // one.
 static bool verify_part(Model *m, uint32_t id) {
@@ -98,7 +93,7 @@ static bool verify_part(Model *m, uint32_t id) {
     if (n->part > PART_UPDATE) return broken(m, id, "expected a part, got %u", n->part);
     for (int i = 0; i < n->n_args; i++) {
         const Node *a = &m->nodes[m->args[n->args + (uint32_t)i]];
-        if (a->part > n->part && !is_free_source(a)) {
+        if (a->part > n->part && !op_is_free(a->op)) {
             return broken(m, id, "operand %d is computed in a later part", i + 1);
         }
     }

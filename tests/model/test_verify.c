@@ -11,7 +11,7 @@ static Model *sound(void) {
     Model *m = model_create();
     x = TOKENS_OF(m, "x", 4);
     w = PARAM(m, "w", 4, 4);
-    gain = PARAM(m, "gain", 4);
+    gain = PARAM(m, "gain", 3);
     h = matmul(m, OP_MATMUL, 1, 0, x, w);
     rows = rows_of_route(m, "r", route_of(m, 2, 8), 3);
     uint32_t value = model_row_sum(m, model_sum(m, h, 1), SET_ALL);
