@@ -281,6 +281,7 @@ void dump_fuse(const Lower *l, Text *out)
     static const char row_letter[] = "-TRES";
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const Kernel *kernel = &l->kernels[k];
+        if (!kernel->n_units) continue; // the optimizer's
         const Unit *first = &l->units[kernel->units[0]];
         text_printf(out, "%s %d", segment_name[kernel->segment], kernel->depth);
         if (first->kind != UNIT_KERNEL) text_printf(out, " %c", row_letter[first->row]);
