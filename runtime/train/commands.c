@@ -108,7 +108,7 @@ static void session_close(Session *session) {
 static Status session_open(const Options *options, const char *run, bool for_sample, Session *out) {
     *out = (Session) { .arena = arena_create() };
     if (!out->arena) return status_fail(ERR_MEMORY, "out of memory");
-    progress_start(&out->progress, stderr, 10);
+    progress_start(&out->progress, options->quiet ? NULL : stderr, 10);
     TRY(run_read_plan(run, for_sample, &out->plan));
     ExecOptions exec = { .threads = (int)options->threads, .progress = progress_compile, .user = &out->progress };
     TRY(exec_create(out->plan, &exec, &out->exec));
@@ -135,7 +135,8 @@ static Status eval_with(const Options *options, Session *session) {
                              &result);
     if (status == OK) {
         Text text = { 0 };
-        eval_print(&result, options->tokens == TOKENS_BYTES, &text);
+        if (options->quiet) text_printf(&text, "%.4f", eval_bits(&result));
+        else eval_print(&result, options->tokens == TOKENS_BYTES, &text);
         progress_say(&session->progress, "evaluated");
         printf("%s\n", text_cstr(&text));
         text_finish(&text);

@@ -48,9 +48,12 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
     return status;
 }
 
+double eval_bits(const EvalResult *result) {
+    return result->nats / 0.69314718055994530942;
+}
+
 void eval_print(const EvalResult *result, bool bytes, Text *out) {
-    double bits = result->nats / 0.69314718055994530942;
-    text_printf(out, "held out: %.4f bits per %s over %lld %s (loss %.4f, perplexity %.3f)", bits,
+    text_printf(out, "held out: %.4f bits per %s over %lld %s (loss %.4f, perplexity %.3f)", eval_bits(result),
                 bytes ? "byte" : "token", (long long)result->n_targets, bytes ? "bytes" : "tokens", result->nats,
                 exp(result->nats));
 }

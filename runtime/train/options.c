@@ -102,6 +102,11 @@ Status options_set(Options *options, OptionId id, const char *as, const char *va
     case OPTION_TEXT:
         *(const char **)field_of(options, id) = arena_strdup(options->arena, value);
         break;
+    case OPTION_FLAG:
+        if (strcmp(value, "on") && strcmp(value, "off"))
+            return status_fail(ERR_ARGUMENT, "%s is '%s', expected on or off", as, value);
+        *(bool *)field_of(options, id) = !strcmp(value, "on");
+        break;
     case OPTION_FILES: {
         if (!value[0]) return status_fail(ERR_ARGUMENT, "%s names no file\n  hint: %s FILE...", as, as);
         OptionFiles *files = field_of(options, id);
@@ -121,6 +126,7 @@ void options_print(const Options *options, OptionId id, Text *out) {
     case OPTION_INT: text_printf(out, "%lld", (long long)*(const int64_t *)field); break;
     case OPTION_REAL: text_add_decimal(out, *(const double *)field); break;
     case OPTION_TEXT: text_add(out, *(const char *const *)field); break;
+    case OPTION_FLAG: text_add(out, *(const bool *)field ? "on" : "off"); break;
     case OPTION_CHOICE: {
         const char *at = option_info[id].unit;
         for (int64_t i = *(const int64_t *)field; i > 0; i--) at = strchr(at, '|') + 1;
@@ -220,6 +226,7 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
         bool is_set = !strcmp(flag, "--set");
         int id = is_set ? -1 : find_flag(command, flag, n);
         if (!is_set && id < 0) return unknown_flag(command, flag);
+        if (!value && !is_set && option_info[id].kind == OPTION_FLAG) value = "on";
         // A value may begin with one dash (a negative number gets its bounds error), not with two.
         if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
         if (!value)
@@ -248,8 +255,8 @@ void options_help(int command, Text *out) {
         const OptionInfo *info = &option_info[i];
         if (!(info->commands & command)) continue;
         char left[96];
-        snprintf(left, sizeof left, "%s %s", info->flag,
-                 info->kind == OPTION_FILES ? "FILE..." : info->unit[0] ? info->unit : "X");
+        const char *value = info->kind == OPTION_FILES ? "FILE..." : info->unit[0] ? info->unit : "X";
+        snprintf(left, sizeof left, "%s %s", info->flag, info->kind == OPTION_FLAG ? "" : value);
         text_printf(out, "  %-36s %s", left, info->help);
         print_default(info, out);
         text_add(out, "\n");
@@ -286,6 +293,7 @@ static json_t *record_value(const Options *options, OptionId id) {
         return list;
     }
     case OPTION_TEXT:
+    case OPTION_FLAG:
     case OPTION_CHOICE: {
         Text text = { 0 };
         options_print(options, id, &text);

@@ -23,12 +23,12 @@ enum {
 
 // X(kind, field, path, flag, default, lowest, highest, unit or choices, commands, help)
 #define OPTION_TABLE(X)                                                                            \
-    X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED,                           \
+    X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,                \
       "training data; gzip is recognised; each file is one document")                              \
     X(CHOICE, tokens, "data.tokens", "--tokens", "bytes", 0, 0, "bytes|uint16", FOR_FIXED,         \
       "what a file holds: any bytes, or little-endian 16-bit token ids without a header")          \
     X(INT, held_out, "data.held_out", "--held-out", "0", 0, OPTION_MAX_INT, "tokens",              \
-      FOR_FIXED, "keep this many tokens at the end of the last file for evaluation")    \
+      FOR_FIXED | FOR_EVAL, "keep this many tokens at the end of the last file for evaluation")    \
     X(FILES, eval_data, "data.eval", "--eval-data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,       \
       "evaluate on these files instead of a held-out tail")                                        \
     X(TEXT, out, "run.out", "--out", "", 0, 0, "folder", FOR_TRAIN,                                \
@@ -73,9 +73,11 @@ enum {
       "AdamW: weight decay, times the learning rate and each parameter's own multiplier")          \
     X(REAL, clip, "optim.clip", "--clip", "1", 0, 1e30, "", FOR_CHANGE,                            \
       "largest global gradient norm; 0: none")                                                     \
+    X(FLAG, quiet, "eval.quiet", "--quiet", "off", 0, 0, "", FOR_EVAL,                             \
+      "print the bits per token and nothing else")                                                 \
     X(TEXT, prompt, "sample.prompt", "--prompt", "", 0, 0, "text", FOR_SAMPLE, "text to go on from") \
-    X(INT, length, "sample.length", "--length", "400", 1, 1e9, "tokens", FOR_SAMPLE,               \
-      "tokens to generate")                                                                        \
+    X(INT, length, "sample.length", "--bytes", "400", 1, 1e9, "tokens", FOR_SAMPLE,                \
+      "bytes (or token ids) to generate")                                                                        \
     X(REAL, temperature, "sample.temperature", "--temperature", "0.8", 0, 100, "", FOR_SAMPLE,     \
       "divides the logits; 0: always the likeliest token")                                         \
     X(REAL, top_p, "sample.top_p", "--top-p", "0.95", 1e-6, 1, "probability", FOR_SAMPLE,          \
@@ -90,7 +92,10 @@ typedef struct OptionFiles { const char **at; int n; } OptionFiles;
 #define OPTION_C_TEXT const char *
 #define OPTION_C_CHOICE int64_t /* index into the choices */
 #define OPTION_C_FILES OptionFiles
-typedef enum OptionKind { OPTION_INT, OPTION_REAL, OPTION_TEXT, OPTION_CHOICE, OPTION_FILES } OptionKind;
+#define OPTION_C_FLAG bool /* "--flag" alone; as a value, on or off */
+typedef enum OptionKind {
+    OPTION_INT, OPTION_REAL, OPTION_TEXT, OPTION_CHOICE, OPTION_FILES, OPTION_FLAG
+} OptionKind;
 typedef enum OptionId {
 #define X(kind, field, ...) OPT_##field,
     OPTION_TABLE(X)

@@ -97,6 +97,7 @@ typedef struct EvalResult { double nats; int64_t n_targets; } EvalResult; // nat
 // The program "eval" over a set, or over evenly spaced sequences of about `limit` tokens (0: all).
 Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit, Progress *progress,
                 EvalResult *out);
+double eval_bits(const EvalResult *result);                    // per target
 void eval_print(const EvalResult *result, bool bytes, Text *out); // "held out: 2.0141 bits per byte ..."
 
 /* sample.c ----------------------------------------------------------------------------------------------- */

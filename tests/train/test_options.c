@@ -100,6 +100,7 @@ static void every_wrong_use(void **state) {
         { FOR_TRAIN, "--set", "zzz.zzzzzzz=1", "--set: unknown path 'zzz.zzzzzzz' of 'train'\n  hint: 'moec train --help'" },
         { FOR_TRAIN, "--set", "optim.lr=-2", "optim.lr is -2, expected 0 to 1000" },
         { FOR_SAMPLE, "--set", "optim.lr=1", "--set: unknown path 'optim.lr' of 'sample'" },
+        { FOR_EVAL, "--quiet=maybe", NULL, "--quiet is 'maybe', expected on or off" },
         { FOR_SAMPLE, "--top-p", "0", "--top-p is 0, expected 1e-06 to 1 probability" },
     };
     for (int i = 0; i < COUNT_OF(cases); i++)

@@ -62,9 +62,14 @@ static void a_run_from_end_to_end(void **state) {
     expect_run(0, COMMAND(program, "eval", run, "--threads", "1")); // the same number, from the checkpoint
     assert_string_equal(result, command_output());
     free(result);
+    char *end;
+    expect_run(0, COMMAND(program, "eval", run, "--quiet", "--data", data, "--held-out", "500"));
+    assert_true(strtod(command_output(), &end) > 0);
+    assert_string_equal(end, "\n");
+    assert_string_equal(command_errors(), "");
     expect_run(0, COMMAND(program, "eval", run, "--eval-data", data));
     assert_non_null(strstr(command_output(), "over 3999 bytes"));
-    expect_run(0, COMMAND(program, "sample", run, "--prompt", "to ", "--length", "30", "--temperature", "0"));
+    expect_run(0, COMMAND(program, "sample", run, "--prompt", "to ", "--bytes", "30", "--temperature", "0"));
     assert_int_equal(strlen(command_output()), 3 + 30 + 1);
     assert_int_equal(strncmp(command_output(), "to ", 3), 0);
     // Interrupted by --steps and resumed with more, where the schedule does not depend on the end.
@@ -100,7 +105,7 @@ static void killed_by_a_signal(void **state) {
         size_t n;
         assert_non_null(strstr(read_whole(said, &n), "which is saved\n  hint: "));
         assert_true(file_exists(path_in(run, "checkpoints/latest")));
-        expect_run(0, COMMAND(program, "sample", run, "--length", "1"));
+        expect_run(0, COMMAND(program, "sample", run, "--bytes", "1"));
     }
 }
 
