@@ -28,7 +28,7 @@
 
 enum { SPIN = 2000, MAX_THREADS = 1024, LINE = 64 };
 #define CLOSED 0xffffffffu
-#define MAX_CHUNKS ((int64_t)1 << 30)
+#define MAX_CHUNKS ((int64_t)1 << 20) // a claim per 2^20th of the work is fine enough
 
 struct Pool {
     _Alignas(LINE) _Atomic uint64_t ticket;

@@ -16,6 +16,7 @@ typedef struct Outcome { int unit; Status start; int end; char message[512]; } O
 
 typedef struct Jobs {
     const Compiler *compiler;
+    const char *scratch;
     const char *const *sources, *const *objects, *const *logs; // paths, per unit
     int n_units;
     pthread_mutex_t lock;
@@ -36,7 +37,7 @@ static Status start_unit(const Jobs *jobs, int unit, pid_t *pid) {
     argv[n++] = jobs->objects[unit];
     argv[n++] = jobs->sources[unit];
     argv[n] = NULL;
-    return process_start(argv, jobs->logs[unit], pid);
+    return process_start(argv, jobs->scratch, jobs->logs[unit], pid);
 }
 
 static void *work(void *user) {
@@ -150,7 +151,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
     const char **objects = ARENA_ARRAY(arena, const char *, n);
     const char **logs = ARENA_ARRAY(arena, const char *, n);
     Jobs jobs = {
-        .compiler = compiler, .sources = sources, .objects = objects, .logs = logs, .n_units = n,
+        .compiler = compiler, .scratch = scratch, .sources = sources, .objects = objects, .logs = logs, .n_units = n,
         .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER,
         .outcomes = ARENA_ARRAY(arena, Outcome, n),
     };

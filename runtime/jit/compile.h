@@ -38,8 +38,9 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
 // A private folder under $TMPDIR or /tmp. Removal takes the files in it along.
 Status scratch_create(Arena *arena, const char **dir);
 void scratch_remove(const char *dir);
-// Starts a program with stdout and stderr going to a file, stdin empty and signals as at login.
-Status process_start(const char *const *argv, const char *output, pid_t *pid);
+// Starts a program with stdout and stderr going to a file, stdin empty, signals as at login, and its own
+// temporary files in the scratch folder.
+Status process_start(const char *const *argv, const char *scratch, const char *output, pid_t *pid);
 // Waits until it has ended, without reaping it: its pid stays its own. Then process_reap.
 void process_wait(pid_t pid);
 int process_reap(pid_t pid);           // wait status, -1 when somebody else took it

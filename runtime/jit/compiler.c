@@ -108,7 +108,7 @@ static Status ask_identity(const char *path, Arena *arena, const char **identity
     size_t n = 0;
     pid_t pid;
     Status status;
-    TRY_GOTO(process_start(argv, output, &pid), done);
+    TRY_GOTO(process_start(argv, dir, output, &pid), done);
     int end = process_reap(pid);
     TRY_GOTO(file_read(output, arena, &text, &n), done);
     size_t line = strcspn(text, "\n");

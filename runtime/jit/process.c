@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,24 +26,48 @@ Status scratch_create(Arena *arena, const char **dir) {
     return OK;
 }
 
+// The linker of a compiler that was killed may write one more file: hence a few rounds.
 void scratch_remove(const char *dir) {
-    DIR *entries = opendir(dir);
-    if (entries) {
+    for (int round = 0; round < 20; round++) {
+        DIR *entries = opendir(dir);
+        if (!entries) return;
         for (const struct dirent *entry; (entry = readdir(entries));) {
             unlinkat(dirfd(entries), entry->d_name, 0);
         }
         closedir(entries);
+        if (rmdir(dir) == 0 || errno != ENOTEMPTY) return;
+        usleep(20000);
     }
-    rmdir(dir);
 }
 
-Status process_start(const char *const *argv, const char *output, pid_t *pid) {
+// The environment with TMPDIR set to `dir`. To be freed.
+static char **environment(const char *dir) {
+    size_t n = 0, kept = 0, bytes = strlen("TMPDIR=") + strlen(dir) + 1;
+    while (environ[n]) n++;
+    char **out = malloc((n + 2) * sizeof *out + bytes);
+    if (!out) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(environ[i], "TMPDIR=", 7)) out[kept++] = environ[i];
+    }
+    char *own = (char *)(out + n + 2);
+    snprintf(own, bytes, "TMPDIR=%s", dir);
+    out[kept++] = own;
+    out[kept] = NULL;
+    return out;
+}
+
+Status process_start(const char *const *argv, const char *scratch, const char *output, pid_t *pid) {
+    char **variables = environment(scratch);
     posix_spawn_file_actions_t files;
     posix_spawnattr_t how;
-    if (posix_spawn_file_actions_init(&files) != 0) return status_fail(ERR_MEMORY, "cannot run %s", argv[0]);
+    if (!variables || posix_spawn_file_actions_init(&files) != 0) {
+        free(variables);
+        return status_fail(ERR_MEMORY, "no memory to run %s", argv[0]);
+    }
     if (posix_spawnattr_init(&how) != 0) {
+        free(variables);
         posix_spawn_file_actions_destroy(&files);
-        return status_fail(ERR_MEMORY, "cannot run %s", argv[0]);
+        return status_fail(ERR_MEMORY, "no memory to run %s", argv[0]);
     }
     posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&files, 1, output, O_WRONLY | O_CREAT | O_TRUNC, 0644);
@@ -56,7 +81,8 @@ Status process_start(const char *const *argv, const char *output, pid_t *pid) {
     posix_spawnattr_setsigmask(&how, &none);
     posix_spawnattr_setsigdefault(&how, &defaults);
     posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int error = posix_spawn(pid, argv[0], &files, &how, (char *const *)argv, environ);
+    int error = posix_spawn(pid, argv[0], &files, &how, (char *const *)argv, variables);
+    free(variables);
     posix_spawnattr_destroy(&how);
     posix_spawn_file_actions_destroy(&files);
     if (!error) return OK;

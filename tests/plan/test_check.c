@@ -363,11 +363,11 @@ static void test_sweep(void **state) {
         bool clash = false;
         for (int i = 0; i < n; i++) {
             uint64_t r = hash_mix(2, round, (uint64_t)i);
-            int first = (int)(r % TIMES), last = first + (int)(r >> 8) % (TIMES - first);
+            int first = (int)(r % TIMES), last = first + (int)((r >> 8) % (uint64_t)(TIMES - first));
             char name[8];
             snprintf(name, sizeof name, "b%d", i);
             sample_buffer(program, name, DTYPE_F32, REGION_act, (int64_t)(r >> 16 & 15) * PLAN_GRAIN,
-                          1 + (int64_t)(r >> 24) % 128, first, last);
+                          1 + (int64_t)((r >> 24) % 128), first, last);
             for (int j = 0; j < i; j++) {
                 const PlanBuffer *a = &program->buffers[i], *b = &program->buffers[j];
                 clash |= a->first <= b->last && b->first <= a->last && a->offset < b->offset + b->bytes &&
@@ -379,7 +379,7 @@ static void test_sweep(void **state) {
         sample_finish(plan);
         Status status = plan_check(plan);
         if (clash != (status != OK)) fail_msg("round %d: %s", (int)round, status == OK ? "accepted" : status_message());
-        if (clash) assert_non_null(strstr(status_message(), "plan check, clash"));
+        if (clash && !strstr(status_message(), "plan check, clash: ")) fail_msg("%s", status_message());
         accepted += !clash;
         refused += clash;
         plan_destroy(plan);
