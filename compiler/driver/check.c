@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active parameters,
+// FLOPs per token; with -v every parameter with its shape and settings.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/driver.h"
+#include "compiler/spec/spec.h"
+
+static void print_parameter(const Model *m, const Param *p) {
+    static const char *const init[] = { "normal", "zeros", "ones" };
+    static const char *const precision[] = { "", "fp32", "bf16", "mxfp8" };
+    Text shape = { 0 };
+    const Type *t = model_type(m, p->node);
+    type_print(m, t, &shape);
+    int64_t n = type_features(t) * (t->row == ROW_E ? model_experts(m, t) : 1);
+    printf("%-48s %-24s %14lld  %s", model_name(m, p->addr), text_cstr(&shape), (long long)n,
+           p->is_state ? "state" : init[p->init]);
+    if (!p->is_state && p->init == INIT_NORMAL) printf(" %g", p->std);
+    if (!p->is_state) printf("  decay %g  lr %g", p->decay, p->lr);
+    if (p->precision) printf("  %s", precision[p->precision]);
+    printf("\n");
+    text_finish(&shape);
+}
+
+static void print_model(const Model *m, bool verbose) {
+    for (uint32_t i = 0; verbose && i < m->n_params; i++) print_parameter(m, &m->params[i]);
+    Counts c = model_counts(m);
+    printf("%s: %d layers, width %d, vocabulary %d, sequence %d\n", m->name, m->n_layers, m->width, m->vocab, m->sequence);
+    printf("  parameters   %.4f B total", (double)c.total / 1e9);
+    if (c.mtp) printf(" + %.4f B for multi-token prediction", (double)c.mtp / 1e9);
+    printf(", %.4f B active (%.4f B without the input table)\n", (double)c.active / 1e9,
+           (double)c.active_without_table / 1e9);
+    printf("  tensors      %d, %lld numbers of state\n", c.tensors, (long long)c.state);
+    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1, m->n_losses, m->n_metrics,
+           m->n_updates);
+    printf("  training     %.2f GFLOP per token, %.3f more in fp32 (routers)\n", c.train_flops_per_token / 1e9,
+           c.router_flops_per_token / 1e9);
+}
+
+static int usage(const char *problem, const char *word) {
+    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n", problem, word);
+    return status_exit(ERR_ARGUMENT);
+}
+
+int cmd_check(int argc, char **argv) {
+    const char *path = NULL;
+    bool verbose = false;
+    SpecArg *args = calloc((size_t)argc + 1, sizeof *args);
+    SpecOptions options = { .args = args };
+    int status = args ? -1 : status_exit(ERR_MEMORY);
+    for (int i = 1; i < argc && status < 0; i++) {
+        char *value = strchr(argv[i], '=');
+        if (!strcmp(argv[i], "-v")) {
+            verbose = true;
+        } else if (argv[i][0] == '-') {
+            status = usage("unknown option ", argv[i]);
+        } else if (path && value) {
+            *value = 0;
+            args[options.n_args++] = (SpecArg){ argv[i], value + 1 };
+        } else if (path) {
+            status = usage("expected key=value after the spec, got ", argv[i]);
+        } else {
+            path = argv[i];
+        }
+    }
+    if (status < 0 && !path) status = usage("expected a spec", "");
+    if (status < 0) {
+        Text error = { 0 };
+        Model *m = spec_load(path, &options, &error);
+        if (m) print_model(m, verbose);
+        else fputs(text_cstr(&error), stderr);
+        status = m ? 0 : status_exit(ERR_INPUT);
+        model_destroy(m);
+        text_finish(&error);
+    }
+    free(args);
+    return status;
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run of a spec: the interpreter with its limits, the module `moec`, the trace of the model that the
+// file returns, the rules over its parameters.
+#include <math.h>
+#include <stdlib.h>
+
+#include "compiler/spec/internal.h"
+
+extern const EmbeddedFile embedded_dsl[];
+
+// In this order: each may use what those before it define.
+static const char *const dsl_files[] = { "dsl/ops.lua", "dsl/blocks.lua", "dsl/cluster.lua" };
+
+/* Limits -------------------------------------------------------------------------------------------------- */
+
+// A refused request makes Lua collect and ask once more; only then does it raise an error.
+static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
+    Spec *S = ud;
+    size_t had = ptr ? old : 0; // without a pointer `old` is the kind of value
+    if (!bytes) {
+        S->used -= had;
+        free(ptr);
+        return NULL;
+    }
+    bool long_string = !ptr && old == LUA_TSTRING && bytes > LIMIT_STRING + 64;
+    if (bytes > had && (S->used + (bytes - had) > LIMIT_MEMORY || long_string)) {
+        if (S->L) S->memory_loc = place_now(S);
+        return NULL;
+    }
+    void *at = realloc(ptr, bytes);
+    if (!at) return NULL;
+    S->used += bytes - had;
+    if (bytes > had) S->churn += bytes - had;
+    return at;
+}
+
+static void hook(lua_State *L, lua_Debug *ar) {
+    (void)ar;
+    sandbox_charge(spec_of(L), HOOK_PERIOD);
+}
+
+/* The module ------------------------------------------------------------------------------------------------- */
+
+static int diag_text(lua_State *L) {
+    lua_getiuservalue(L, 1, 1);
+    return 1;
+}
+
+static void run_embedded(Spec *S, const char *name, int core) {
+    for (const EmbeddedFile *f = embedded_dsl; f->name; f++) {
+        if (strcmp(f->name, name)) continue;
+        const char *chunk = lua_pushfstring(S->L, "=%s", name);
+        lua_pushvalue(S->L, core);
+        sandbox_run(S, chunk, f->at, (size_t)(f->end - f->at), false, 1);
+        return;
+    }
+    luaL_error(S->L, "%s is not in this binary", name);
+}
+
+static void open_module(Spec *S) {
+    lua_State *L = S->L;
+    luaL_newmetatable(L, spec_diag_type);
+    lua_pushcfunction(L, diag_text);
+    lua_setfield(L, -2, "__tostring");
+    lua_pop(L, 1);
+    sandbox_open(S);
+    lua_newtable(L);
+    int module = lua_gettop(L);
+    lua_newtable(L);
+    int core = lua_gettop(L);
+    lua_pushvalue(L, module);
+    lua_setfield(L, LUA_REGISTRYINDEX, "moec.module");
+    tensor_open(S, module);
+    ops_open(S, module, core);
+    scope_open(S, module);
+    effects_open(S, module, core);
+    block_open(S, module);
+    S->builtin = true;
+    for (int i = 0; i < COUNT_OF(dsl_files); i++) {
+        int top = lua_gettop(L);
+        run_embedded(S, dsl_files[i], core);
+        lua_settop(L, top);
+    }
+    S->builtin = false;
+    sandbox_seal(S);
+    lua_settop(L, module - 1);
+}
+
+/* The model ---------------------------------------------------------------------------------------------------- */
+
+static int64_t integer_field(lua_State *L, int block, const char *name) {
+    block_field(L, block, name);
+    int64_t n = lua_tointeger(L, -1);
+    lua_pop(L, 1);
+    return n;
+}
+
+static void trace(Spec *S, int block) {
+    lua_State *L = S->L;
+    Model *m = S->m;
+    block_field(L, block, "name");
+    m->name = arena_strdup(m->arena, lua_tostring(L, -1));
+    block_field(L, block, "eps");
+    S->eps = lua_tonumber(L, -1);
+    block_field(L, block, "layers");
+    int64_t n_layers = luaL_len(L, -1);
+    lua_pop(L, 3);
+    m->vocab = (int32_t)integer_field(L, block, "vocab");
+    m->width = (int32_t)integer_field(L, block, "width");
+    m->sequence = (int32_t)integer_field(L, block, "sequence");
+    m->n_layers = (int32_t)min_i64(n_layers, INT32_MAX);
+    S->tracing = true;
+    lua_pushvalue(L, block);
+    lua_call(L, 0, 1);
+    S->tracing = false;
+    m->logits = is_tensor(L, -1); // checked by m.model
+    lua_pop(L, 1);
+    rules_apply(S, block);
+    m->addr = 0;
+    m->loc = (Loc){ 0 };
+}
+
+typedef struct Job { Spec *S; const char *path, *text; size_t bytes; } Job;
+
+static int run(lua_State *L) {
+    const Job *job = lua_touserdata(L, 1);
+    Spec *S = job->S;
+    open_module(S);
+    place_add_source(S, job->path, job->text);
+    const char *chunk = S->sources[0].chunk;
+    sandbox_run(S, chunk, job->text, job->bytes, true, 0);
+    const Block *b = is_block(L, -1);
+    if (!b || strcmp(b->define->name, "model") || !b->define->builtin) {
+        Fault fault = { .at.loc = { .file = S->sources[0].file }, .hint = "return m.model { ... }" };
+        fault_raise(S, &fault, "the file must return a model, it returns %s", describe(L, -1));
+    }
+    trace(S, lua_gettop(L));
+    return 0;
+}
+
+// Arguments of the command line that no m.arg asked for: true if there is one.
+static bool unknown_argument(Spec *S, const char *path, Text *error) {
+    for (int i = 0; S->options && i < S->options->n_args; i++) {
+        const char *key = S->options->args[i].key;
+        bool known = false;
+        for (uint32_t k = 0; k < S->n_declared; k++) known |= !strcmp(S->declared[k], key);
+        if (known) continue;
+        const char *near = spec_nearest(key, S->declared, (int)S->n_declared);
+        Text hint = { 0 }, message = { 0 };
+        if (near) text_printf(&hint, "did you mean '%s'? ", near);
+        text_add(&hint, S->n_declared ? "arguments: " : "it declares none; m.arg(name, default) does");
+        for (uint32_t k = 0; k < S->n_declared; k++) text_printf(&hint, "%s%s", k ? ", " : "", S->declared[k]);
+        text_printf(&message, "the spec has no argument '%s'", key);
+        fault_command(S, path, error, text_cstr(&message), text_cstr(&hint));
+        text_finish(&hint);
+        text_finish(&message);
+        return true;
+    }
+    return false;
+}
+
+static bool run_protected(Spec *S, const Job *job, Text *error) {
+    lua_State *L = S->L;
+    lua_pushcfunction(L, fault_handler);
+    lua_pushcfunction(L, run);
+    lua_pushlightuserdata(L, (void *)job);
+    lua_sethook(L, hook, LUA_MASKCOUNT, HOOK_PERIOD);
+    int status = lua_pcall(L, 1, 0, 1);
+    lua_sethook(L, NULL, 0, 0);
+    if (status == LUA_OK) return !unknown_argument(S, job->path, error);
+    if (status == LUA_ERRMEM || S->out_of_memory) {
+        fault_memory_text(S, error);
+    } else if (luaL_testudata(L, -1, spec_diag_type)) {
+        lua_getiuservalue(L, -1, 2);
+        text_add(error, lua_tostring(L, -1));
+    } else {
+        const char *message = lua_tostring(L, -1); // an error while an error was told
+        fault_command(S, job->path, error, message ? message : "the error could not be told", NULL);
+    }
+    return false;
+}
+
+static const char *folder_of(Arena *arena, const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return ".";
+    return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
+}
+
+Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options, Text *error) {
+    Spec spec = { .options = options, .eps = 1e-6, .fatal_ref = LUA_NOREF }, *S = &spec;
+    Model *result = NULL;
+    if (bytes > LIMIT_SOURCE) {
+        text_printf(error, "%s: error: the file has more than %d bytes\n", path, (int)LIMIT_SOURCE);
+        return NULL;
+    }
+    S->arena = arena_create();
+    S->m = model_create();
+    S->L = S->arena && S->m ? lua_newstate(allocate, S) : NULL;
+    if (S->L) {
+        *(Spec **)lua_getextraspace(S->L) = S;
+        S->folder = folder_of(S->arena, path);
+        char *copy = arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
+        Job job = { S, path, copy, bytes };
+        if (run_protected(S, &job, error)) result = S->m;
+        lua_close(S->L);
+    } else {
+        text_printf(error, "%s: error: out of memory\n", path);
+    }
+    if (!result) model_destroy(S->m);
+    arena_destroy(S->arena);
+    Text *texts[] = { &S->message, &S->hint, &S->notes[0], &S->notes[1], &S->rendered };
+    for (int i = 0; i < COUNT_OF(texts); i++) text_finish(texts[i]);
+    return result;
+}
+
+Model *spec_load(const char *path, const SpecOptions *options, Text *error) {
+    Arena *arena = arena_create();
+    char *text;
+    size_t bytes;
+    Model *m = NULL;
+    if (!arena) text_printf(error, "%s: error: out of memory\n", path);
+    else if (file_read(path, arena, &text, &bytes) != OK) text_printf(error, "error: %s\n", status_message());
+    else m = spec_load_text(path, text, bytes, options, error);
+    arena_destroy(arena);
+    return m;
+}
