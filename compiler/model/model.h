@@ -69,9 +69,10 @@ typedef struct Node {
 } Node;
 
 typedef enum InitKind { INIT_NORMAL, INIT_ZEROS, INIT_ONES } InitKind;
-// A trained tensor or a state. fp32. `is_weight`: operand of a contraction (decay defaults to 1).
+// A trained tensor or a state. fp32. `is_weight`: operand of a contraction, if only through views
+// (set by model_node; decay defaults to 1).
 typedef struct Param {
-    uint32_t node, addr;
+    uint32_t node, addr;   // node: 0 in a program that does not read it (indices are those of the model)
     bool is_state, is_weight;
     uint8_t init;          // InitKind
     bool init_final;       // stated by its maker; rules may not change it
@@ -139,6 +140,7 @@ uint32_t model_op2(Model *m, Op op, uint32_t a, uint32_t b);
 uint32_t model_op3(Model *m, Op op, uint32_t a, uint32_t b, uint32_t c);
 uint32_t model_const(Model *m, double value, Kind kind);
 uint32_t model_constant(Model *m, const double *values, int n);             // [n]
+// k of tokens and labels, set of n_valid, address of uniform (0: m->addr); dims of uniform.
 uint32_t model_generator(Model *m, Op op, int32_t k_or_set, const int32_t *dims, int rank);
 uint32_t model_sum(Model *m, uint32_t x, uint32_t axes);
 uint32_t model_row_sum(Model *m, uint32_t x, Set set);
@@ -168,8 +170,10 @@ void model_sort(Model *m);
 /* autodiff.c, programs.c --------------------------------------------------------------------------- */
 
 // The graph of one program, in a new Model (own arena) that the caller destroys; NULL + from->diag on
-// failure. Dead nodes are gone. step: records, accumulates (one per parameter that a loss depends on),
-// updates. eval: records. prefill: output 0 = logits [T, vocab].
+// failure. Dead nodes are gone; ids are topological and ordered by part. Forward also holds what backward
+// alone reads but forward determines: attend_lse, coefficients of losses over sets.
+// step: records, accumulates (one per parameter that a loss depends on), updates. eval: records.
+// prefill: output 0 = logits [T, vocab].
 Model *model_program(Model *from, Program program);
 // Gradients of sum_i seed[i] * root[i] with respect to every parameter: gradient node per m->params index,
 // 0 where nothing flows. Used by model_program; exposed for tests (applies to its own results too).
