@@ -178,6 +178,7 @@ bool body_describe(Lower *l, uint32_t kernel)
     Type rows = { .row = first->row, .route = first->route };
     desc->rows = lower_rows(l, &rows);
     if (first->row == ROW_T || first->row == ROW_S) desc->sequence = l->m->sequence;
+    if (first->row == ROW_R) desc->experts = model_experts(l->m, &rows);
     body->model = l->m;
     body->row = first->row;
     body->route = first->route;
