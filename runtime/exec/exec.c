@@ -112,8 +112,9 @@ static void zero_metrics(Exec *exec, const PlanProgram *program) {
 }
 
 Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user) {
-    ptrdiff_t number = program ? program - exec->plan->programs : -1;
-    if (number < 0 || number >= (ptrdiff_t)exec->plan->n_programs) {
+    uint32_t number = 0;
+    while (number < exec->plan->n_programs && program != &exec->plan->programs[number]) number++;
+    if (number == exec->plan->n_programs) {
         return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
     }
     const Launch *launches = exec->launches[number];

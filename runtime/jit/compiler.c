@@ -149,7 +149,7 @@ static Status find_identity(const char *dir, const char *path, Arena *arena, con
 }
 
 Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
-    const IsaLevel *level;
+    const IsaLevel *level = NULL;
     TRY(find_level(&level));
     TRY(find_compiler(arena, &out->path));
     TRY(find_identity(dir, out->path, arena, &out->identity));
