@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The `moec` command: one file per subcommand, one table of them (DRIVER_COMMANDS), one option table
-// (runtime/train/options.h).
+// The `moec` command: one file per subcommand, one table of them (DRIVER_COMMANDS), one option
+// table (runtime/train/options.h).
 //
-// A subcommand gets its own name as argv[0] and what followed it as argv[1 .. argc - 1]; it prints what
-// was asked for to stdout and everything else to stderr, and returns the exit status: 0 everything asked
-// for was done, 2 the command or its input is wrong, 1 it failed while running. `--help` never reaches it.
+// A subcommand gets its own name as argv[0] and what followed it as argv[1 .. argc - 1]; it prints
+// what was asked for to stdout and everything else to stderr, and returns the exit status: 0
+// everything asked for was done, 2 the command or its input is wrong, 1 it failed while running.
+// `--help` never reaches it.
 #ifndef MOEC_DRIVER_H
 #define MOEC_DRIVER_H
 
@@ -17,14 +18,14 @@
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model")                                                                             \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint")                      \
-    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint")                  \
-    X(sample, "RUN [--prompt TEXT] [--length N]", "generate from a run's newest checkpoint")
+    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint")             \
+    X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint")
 
 #define X(name, arguments, summary) int cmd_##name(int argc, char **argv);
 DRIVER_COMMANDS(X)
 #undef X
 
-// Prints "moec: error: MESSAGE" (the last failure of this thread) to stderr; returns its exit status.
+// Prints "moec: error: " and this thread's last failure to stderr; returns its exit status.
 int driver_fail(Status status);
 
 #endif

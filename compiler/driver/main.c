@@ -5,7 +5,10 @@
 #include "compiler/driver/driver.h"
 #include "runtime/train/options.h"
 
-static const struct { const char *name, *arguments, *summary; int (*run)(int argc, char **argv); } commands[] = {
+static const struct {
+    const char *name, *arguments, *summary;
+    int (*run)(int argc, char **argv);
+} commands[] = {
 #define X(name, arguments, summary) { #name, arguments, summary, cmd_##name },
     DRIVER_COMMANDS(X)
 #undef X
@@ -14,13 +17,17 @@ static const struct { const char *name, *arguments, *summary; int (*run)(int arg
 static void print_usage(FILE *out) {
     fprintf(out, "moec %s: compiles and trains Mixture-of-Experts models\n\n", MOEC_VERSION);
     for (int i = 0; i < COUNT_OF(commands); i++)
-        fprintf(out, "  moec %-7s %s\n               %s\n", commands[i].name, commands[i].arguments, commands[i].summary);
+        fprintf(out, "  moec %-7s %s\n               %s\n", commands[i].name, commands[i].arguments,
+                commands[i].summary);
     fprintf(out, "\n  moec COMMAND --help   options of a command\n  moec --version\n");
 }
 
 static int options_of(const char *command) {
     static const struct { const char *name; int options; } takers[] = {
-        { "train", FOR_TRAIN }, { "resume", FOR_RESUME }, { "eval", FOR_EVAL }, { "sample", FOR_SAMPLE },
+        { "train", FOR_TRAIN },
+        { "resume", FOR_RESUME },
+        { "eval", FOR_EVAL },
+        { "sample", FOR_SAMPLE },
     };
     for (int i = 0; i < COUNT_OF(takers); i++)
         if (!strcmp(takers[i].name, command)) return takers[i].options;
@@ -28,7 +35,8 @@ static int options_of(const char *command) {
 }
 
 static int print_help(int command) {
-    printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments, commands[command].summary);
+    printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments,
+           commands[command].summary);
     int options = options_of(commands[command].name);
     if (!options) return 0;
     Text text = { 0 };
@@ -42,7 +50,9 @@ static int unknown_command(const char *name) {
     const char *names[COUNT_OF(commands)];
     for (int i = 0; i < COUNT_OF(commands); i++) names[i] = commands[i].name;
     const char *near = text_nearest(name, names, COUNT_OF(commands));
-    if (near) status_fail(ERR_ARGUMENT, "unknown command '%s'\n  hint: did you mean 'moec %s'?", name, near);
+    if (near)
+        status_fail(ERR_ARGUMENT, "unknown command '%s'\n  hint: did you mean 'moec %s'?", name,
+                    near);
     else status_fail(ERR_ARGUMENT, "unknown command '%s'\n  hint: 'moec --help' lists them", name);
     return driver_fail(ERR_ARGUMENT);
 }

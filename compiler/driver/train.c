@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec train`: spec -> Model -> two plans (training and evaluation; sampling, one sequence at a time),
-// which the runtime then owns. The run keeps the plans, so nothing after this needs the spec.
+// `moec train`: spec -> Model -> two plans, for training and evaluation and for sampling a sequence
+// at a time. The run keeps the plans, so nothing after this needs the spec.
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
@@ -11,16 +11,24 @@
 enum { USUAL_MICROBATCH = 2048 }; // tokens
 
 // SPEC [key=value...]
-static Status read_words(Options *options, const char **words, int n, const char **spec, SpecArg **args) {
-    if (!n) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec train models/tiny.lua --data FILE --out RUN");
+static Status read_words(Options *options, const char **words, int n, const char **spec,
+                         SpecArg **args) {
+    if (!n)
+        return status_fail(
+            ERR_ARGUMENT,
+            "no SPEC given\n  hint: moec train models/tiny.lua --data FILE --out RUN");
     *spec = words[0];
     *args = ARENA_ARRAY(options->arena, SpecArg, n);
     for (int i = 1; i < n; i++) {
         const char *equals = strchr(words[i], '=');
         if (!equals || equals == words[i])
-            return status_fail(ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec, then options",
-                               words[i]);
-        (*args)[i - 1] = (SpecArg) { arena_strndup(options->arena, words[i], (size_t)(equals - words[i])), equals + 1 };
+            return status_fail(
+                ERR_ARGUMENT,
+                "unexpected '%s': after SPEC come key=value arguments of the spec, then options",
+                words[i]);
+        (*args)[i - 1] =
+            (SpecArg){ arena_strndup(options->arena, words[i], (size_t)(equals - words[i])),
+                       equals + 1 };
     }
     return OK;
 }
@@ -29,18 +37,22 @@ static Status read_words(Options *options, const char **words, int n, const char
 static Status choose_batch(Options *options, int64_t sequence) {
     int64_t batch = options->batch, microbatch = options->microbatch;
     if (batch % sequence)
-        return status_fail(ERR_ARGUMENT, "--batch is %lld tokens, expected a multiple of the sequence of %lld", (long long)batch,
-                           (long long)sequence);
+        return status_fail(ERR_ARGUMENT,
+                           "--batch is %lld tokens, expected a multiple of the sequence of %lld",
+                           (long long)batch, (long long)sequence);
     if (microbatch % sequence)
-        return status_fail(ERR_ARGUMENT, "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
-                           (long long)microbatch, (long long)sequence);
+        return status_fail(
+            ERR_ARGUMENT,
+            "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
+            (long long)microbatch, (long long)sequence);
     if (!microbatch) { // the largest up to the usual size that divides the batch
         microbatch = max_i64(sequence, USUAL_MICROBATCH / sequence * sequence);
         while (batch && batch % microbatch) microbatch -= sequence;
     }
     if (!batch) batch = microbatch;
     if (batch % microbatch)
-        return status_fail(ERR_ARGUMENT, "--batch is %lld tokens, expected a multiple of the microbatch of %lld",
+        return status_fail(ERR_ARGUMENT,
+                           "--batch is %lld tokens, expected a multiple of the microbatch of %lld",
                            (long long)batch, (long long)microbatch);
     options->batch = batch;
     options->microbatch = microbatch;
@@ -51,14 +63,14 @@ static Plan *lower(Model *model, const LowerOptions *options) {
     Plan *plan = lower_model(model, options);
     if (plan) return plan;
     Text text = { 0 };
-    diag_print(model, model->diag.loc, model->diag.message, NULL, NULL, 0, model->diag.hint[0] ? model->diag.hint : NULL,
-               &text);
+    diag_print(model, model->diag.loc, model->diag.message, NULL, NULL, 0,
+               model->diag.hint[0] ? model->diag.hint : NULL, &text);
     fputs(text_cstr(&text), stderr);
     text_finish(&text);
     return NULL;
 }
 
-// Copies of the source files, for the record: paths below the spec's folder as they are, others by name.
+// Copies of the source files, for the record: paths below the spec's folder stay.
 static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, int *n) {
     const char *slash = strrchr(spec, '/');
     size_t base = slash ? (size_t)(slash - spec) + 1 : 0;
@@ -70,16 +82,19 @@ static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, i
         const char *name = file->path;
         if (!strncmp(name, spec, base)) name += base;
         if (name[0] == '/' || strstr(name, "..")) name = strrchr(file->path, '/') + 1;
-        files[(*n)++] = (RunFile) { arena_printf(arena, "spec/%s", name), file->text, strlen(file->text) };
+        files[(*n)++] =
+            (RunFile){ arena_printf(arena, "spec/%s", name), file->text, strlen(file->text) };
     }
     return files;
 }
 
-static int train_model(Model *model, const char *spec, const SpecOptions *spec_options, Options *options) {
+static int train_model(Model *model, const char *spec, const SpecOptions *spec_options,
+                       Options *options) {
     Status status = choose_batch(options, model->sequence);
     if (status != OK) return driver_fail(status);
     int32_t microbatch = (int32_t)(options->microbatch / model->sequence);
-    LowerOptions training = { .microbatch = microbatch, .microbatches = (int32_t)(options->batch / options->microbatch) };
+    LowerOptions training = { .microbatch = microbatch,
+                              .microbatches = (int32_t)(options->batch / options->microbatch) };
     training.programs[PROGRAM_STEP] = training.programs[PROGRAM_EVAL] = true;
     LowerOptions sampling = { .microbatch = 1, .microbatches = 1 };
     sampling.programs[PROGRAM_PREFILL] = true;
@@ -88,7 +103,8 @@ static int train_model(Model *model, const char *spec, const SpecOptions *spec_o
     if (sample_plan) {
         json_t *args = json_object();
         for (int i = 0; i < spec_options->n_args; i++)
-            json_object_set_new(args, spec_options->args[i].key, json_string(spec_options->args[i].value));
+            json_object_set_new(args, spec_options->args[i].key,
+                                json_string(spec_options->args[i].value));
         json_t *origin = json_pack("{s:s, s:o}", "spec", spec, "arguments", args);
         RunSource source = { .plan = plan, .sample_plan = sample_plan, .origin = origin };
         source.files = spec_files(options->arena, model, spec, &source.n_files);
@@ -109,7 +125,8 @@ static int load_and_train(int argc, char **argv, Options *options) {
     if (status == OK) status = read_words(options, words, n, &spec, &args);
     if (status == OK && !options->out[0])
         status = status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
-    if (status == OK && !options->data.n) status = status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
+    if (status == OK && !options->data.n)
+        status = status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
     if (status == OK) status = schedule_check(options);
     if (status != OK) return driver_fail(status);
     SpecOptions spec_options = { .args = args, .n_args = n - 1 };

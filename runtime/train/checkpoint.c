@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and loads checkpoints: which tensors, in which folder, in which order things reach the disk.
+// Saves and loads checkpoints: which tensors, in which folder, in what order things reach disk.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,10 +14,11 @@ enum { CHECKPOINT_VERSION = 1, N_FILES = 3 };
 static const char *const file_names[N_FILES] = { "weights.safetensors", "moment1.safetensors",
                                                  "moment2.safetensors" };
 
-/* Which tensors -------------------------------------------------------------------------------------- */
+/* Which tensors -------------------------------------------------------------------------------- */
 
-// The entries of one file over `base`, the memory that starts at weights offset 0. Moments: without states.
-static Tensor *list_tensors(Arena *arena, const Plan *plan, const float *base, bool moments, int *n) {
+// The entries of one file over `base`, the memory of weights offset 0. Moments: no states.
+static Tensor *list_tensors(Arena *arena, const Plan *plan, const float *base, bool moments,
+                            int *n) {
     int count = 0;
     for (uint32_t i = 0; i < plan->n_params; i++)
         count += plan->params[i].per_expert ? (int)plan->params[i].dims[0] : 1;
@@ -45,7 +46,7 @@ static float *memory_of(const TrainMemory *memory, int file) {
     return file == 0 ? memory->weights : file == 1 ? memory->moment1 : memory->moment2;
 }
 
-/* Folders -------------------------------------------------------------------------------------------- */
+/* Folders -------------------------------------------------------------------------------------- */
 
 static char *steps_folder(Arena *arena, const char *run) {
     return arena_printf(arena, "%s/checkpoints", run);
@@ -97,7 +98,8 @@ static int64_t *list_steps(Arena *arena, const char *folder, bool clean, int *n)
     for (struct dirent *entry; (entry = readdir(dir));) {
         int64_t step = step_of(entry->d_name);
         if (step >= 0) *ARENA_PUSH(arena, steps, *n, cap) = step;
-        else if (clean && (!strncmp(entry->d_name, "tmp-", 4) || !strncmp(entry->d_name, "old-", 4)))
+        else if (clean &&
+                 (!strncmp(entry->d_name, "tmp-", 4) || !strncmp(entry->d_name, "old-", 4)))
             remove_folder(arena_printf(arena, "%s/%s", folder, entry->d_name));
     }
     closedir(dir);
@@ -113,16 +115,18 @@ bool checkpoint_any(const char *run) {
     return n > 0;
 }
 
-/* Saving --------------------------------------------------------------------------------------------- */
+/* Saving --------------------------------------------------------------------------------------- */
 
-static json_t *manifest_of(const Plan *plan, const TrainState *state, const json_t *extra, json_t *files) {
+static json_t *manifest_of(const Plan *plan, const TrainState *state, const json_t *extra,
+                           json_t *files) {
     char hex[33];
     hash_hex(plan_hash(plan), hex);
-    json_t *manifest = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "format", "moec checkpoint",
-                                 "version", CHECKPOINT_VERSION, "model", plan->model, "plan", hex, "step",
-                                 (json_int_t)state->step, "tokens", (json_int_t)state->tokens, "sample",
-                                 (json_int_t)state->sample, "seconds", state->seconds, "lr", state->lr, "skipped",
-                                 (json_int_t)state->skipped, "files", files);
+    json_t *manifest =
+        json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "format",
+                  "moec checkpoint", "version", CHECKPOINT_VERSION, "model", plan->model, "plan",
+                  hex, "step", (json_int_t)state->step, "tokens", (json_int_t)state->tokens,
+                  "sample", (json_int_t)state->sample, "seconds", state->seconds, "lr", state->lr,
+                  "skipped", (json_int_t)state->skipped, "files", files);
     if (manifest && extra && json_object_update_missing(manifest, (json_t *)(uintptr_t)extra)) {
         json_decref(manifest);
         return NULL;
@@ -131,8 +135,9 @@ static json_t *manifest_of(const Plan *plan, const TrainState *state, const json
 }
 
 // Everything of a checkpoint into the folder `path`.
-static Status write_folder(Arena *arena, const char *path, const Plan *plan, const TrainMemory *memory,
-                           const TrainState *state, const json_t *extra) {
+static Status write_folder(Arena *arena, const char *path, const Plan *plan,
+                           const TrainMemory *memory, const TrainState *state,
+                           const json_t *extra) {
     if (mkdir(path, 0755) < 0 && errno != EEXIST)
         return status_fail(ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
     json_t *files = json_array();
@@ -142,11 +147,13 @@ static Status write_folder(Arena *arena, const char *path, const Plan *plan, con
         Tensor *tensors = list_tensors(arena, plan, memory_of(memory, i), i > 0, &n);
         uint64_t bytes;
         Hash hash;
-        TRY_GOTO(tensors_write(arena_printf(arena, "%s/%s", path, file_names[i]), tensors, n, &bytes, &hash), end);
+        TRY_GOTO(tensors_write(arena_printf(arena, "%s/%s", path, file_names[i]), tensors, n,
+                               &bytes, &hash),
+                 end);
         char hex[33];
         hash_hex(hash, hex);
-        json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", file_names[i], "bytes", (json_int_t)bytes,
-                                               "hash", hex));
+        json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", file_names[i], "bytes",
+                                               (json_int_t)bytes, "hash", hex));
     }
     json_t *manifest = manifest_of(plan, state, extra, json_incref(files));
     status = manifest ? json_save(arena_printf(arena, "%s/manifest.json", path), manifest)
@@ -158,7 +165,7 @@ end:
     return status;
 }
 
-// Removes what is not among the `keep` newest up to `step`: a step past it is of a future that was left.
+// Removes what is not among the `keep` newest up to `step`: a later one is of a future left.
 static void prune(Arena *arena, const char *folder, int64_t step, int64_t keep) {
     int n;
     int64_t *steps = list_steps(arena, folder, true, &n), kept = 0;
@@ -168,13 +175,15 @@ static void prune(Arena *arena, const char *folder, int64_t step, int64_t keep) 
     }
 }
 
-Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory, const TrainState *state,
-                       const json_t *extra, int64_t keep) {
+Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
+                       const TrainState *state, const json_t *extra, int64_t keep) {
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
-    const char *folder = steps_folder(arena, run), *name = arena_printf(arena, "step-%lld", (long long)state->step);
+    const char *folder = steps_folder(arena, run),
+               *name = arena_printf(arena, "step-%lld", (long long)state->step);
     const char *made = arena_printf(arena, "%s/tmp-%s", folder, name);
-    const char *final = arena_printf(arena, "%s/%s", folder, name), *old = arena_printf(arena, "%s/old-%s", folder, name);
+    const char *final = arena_printf(arena, "%s/%s", folder, name),
+               *old = arena_printf(arena, "%s/old-%s", folder, name);
     Status status;
     TRY_GOTO(file_make_dirs(folder), end);
     remove_folder(made);
@@ -198,18 +207,22 @@ end:
     return status;
 }
 
-/* Loading -------------------------------------------------------------------------------------------- */
+/* Loading -------------------------------------------------------------------------------------- */
 
 static void shape_text(const Tensor *tensor, Text *out) {
     text_add(out, "[");
-    for (int d = 0; d < tensor->n_dims; d++) text_printf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
+    for (int d = 0; d < tensor->n_dims; d++)
+        text_printf(out, "%s%lld", d ? "," : "", (long long)tensor->dims[d]);
     text_add(out, "]");
 }
 
-static Status match_tensors(const char *path, const TensorFile *file, const Tensor *wanted, int n, bool exact) {
+static Status match_tensors(const char *path, const TensorFile *file, const Tensor *wanted, int n,
+                            bool exact) {
     for (int i = 0; i < n; i++) {
         const Tensor *found = tensors_find(file, wanted[i].name);
-        if (!found) return status_fail(ERR_FORMAT, "%s lacks the tensor '%s' of the plan", path, wanted[i].name);
+        if (!found)
+            return status_fail(ERR_FORMAT, "%s lacks the tensor '%s' of the plan", path,
+                               wanted[i].name);
         if (found->n_dims == wanted[i].n_dims &&
             !memcmp(found->dims, wanted[i].dims, sizeof *found->dims * (size_t)found->n_dims))
             continue;
@@ -217,17 +230,20 @@ static Status match_tensors(const char *path, const TensorFile *file, const Tens
         shape_text(found, &text);
         text_add(&text, ", the plan expects ");
         shape_text(&wanted[i], &text);
-        Status status = status_fail(ERR_FORMAT, "%s: tensor '%s' is %s", path, wanted[i].name, text_cstr(&text));
+        Status status = status_fail(ERR_FORMAT, "%s: tensor '%s' is %s", path, wanted[i].name,
+                                    text_cstr(&text));
         text_finish(&text);
         return status;
     }
     if (exact && file->n_tensors != n)
-        return status_fail(ERR_FORMAT, "%s has %d tensors, the plan expects %d", path, file->n_tensors, n);
+        return status_fail(ERR_FORMAT, "%s has %d tensors, the plan expects %d", path,
+                           file->n_tensors, n);
     return OK;
 }
 
 // Size and hash of one file as its manifest has them.
-static Status verify_file(const char *path, const char *name, const json_t *manifest, const TensorFile *file) {
+static Status verify_file(const char *path, const char *name, const json_t *manifest,
+                          const TensorFile *file) {
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(manifest, "files"), i, entry) {
@@ -235,13 +251,15 @@ static Status verify_file(const char *path, const char *name, const json_t *mani
         if (!listed || strcmp(listed, name)) continue;
         int64_t bytes = json_integer_value(json_object_get(entry, "bytes"));
         if (bytes != (int64_t)file->bytes)
-            return status_fail(ERR_FORMAT, "%s has %zu bytes, its manifest says %lld: it is truncated or damaged", path,
-                               file->bytes, (long long)bytes);
+            return status_fail(
+                ERR_FORMAT, "%s has %zu bytes, its manifest says %lld: it is truncated or damaged",
+                path, file->bytes, (long long)bytes);
         char hex[33];
         hash_hex(hash_bytes(file->map, file->bytes), hex);
         const char *hash = json_string_value(json_object_get(entry, "hash"));
         if (!hash || strcmp(hash, hex))
-            return status_fail(ERR_FORMAT, "%s does not match the hash in its manifest: it is damaged", path);
+            return status_fail(ERR_FORMAT,
+                               "%s does not match the hash in its manifest: it is damaged", path);
         return OK;
     }
     return status_fail(ERR_FORMAT, "%s is not listed in its manifest", path);
@@ -261,21 +279,22 @@ static Status read_manifest(const char *path, CheckpointInfo *out) {
         return status_fail(ERR_FORMAT, "%s is not the manifest of a checkpoint", path);
     int64_t version = json_integer_value(json_object_get(m, "version"));
     if (version != CHECKPOINT_VERSION)
-        return status_fail(ERR_VERSION, "%s has version %lld, expected %d", path, (long long)version,
-                           CHECKPOINT_VERSION);
+        return status_fail(ERR_VERSION, "%s has version %lld, expected %d", path,
+                           (long long)version, CHECKPOINT_VERSION);
     TrainState *state = &out->state;
     const char *plan = json_string_value(json_object_get(m, "plan"));
     if (!get_int(m, "step", &state->step) || !get_int(m, "tokens", &state->tokens) ||
         !get_int(m, "sample", &state->sample) || !get_int(m, "skipped", &state->skipped) || !plan ||
         !hash_parse(plan, strlen(plan), &out->plan))
-        return status_fail(ERR_FORMAT, "%s lacks a field: step, tokens, sample, skipped or plan", path);
+        return status_fail(ERR_FORMAT, "%s lacks a field: step, tokens, sample, skipped or plan",
+                           path);
     state->seconds = json_number_value(json_object_get(m, "seconds"));
     state->lr = json_number_value(json_object_get(m, "lr"));
     return OK;
 }
 
-Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan, const TrainMemory *memory,
-                       CheckpointInfo *out) {
+Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan,
+                       const TrainMemory *memory, CheckpointInfo *out) {
     *out = (CheckpointInfo) { 0 };
     TensorFile files[N_FILES] = { 0 };
     Tensor *wanted[N_FILES];
@@ -291,8 +310,8 @@ Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan, const
     }
     for (int i = 0; i < n_files; i++)
         for (int k = 0; k < n_wanted[i]; k++)
-            memcpy((void *)(uintptr_t)wanted[i][k].at, tensors_find(&files[i], wanted[i][k].name)->at,
-                   (size_t)wanted[i][k].bytes);
+            memcpy((void *)(uintptr_t)wanted[i][k].at,
+                   tensors_find(&files[i], wanted[i][k].name)->at, (size_t)wanted[i][k].bytes);
     const char *slash = strrchr(folder, '/');
     out->name = arena_strdup(arena, slash ? slash + 1 : folder);
 end:
@@ -322,8 +341,10 @@ Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const Tr
     int n;
     int64_t *steps = list_steps(arena, folder, false, &n);
     if (!n)
-        return status_fail(ERR_INPUT, "%s holds no checkpoint\n  hint: expected %s/step-N, as 'moec train --out' makes it",
-                           run, folder);
+        return status_fail(
+            ERR_INPUT,
+            "%s holds no checkpoint\n  hint: expected %s/step-N, as 'moec train --out' makes it",
+            run, folder);
     int64_t latest = latest_step(arena, folder, steps, n);
     Status status = OK;
     for (int i = 0; i < n; i++) {

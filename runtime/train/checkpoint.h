@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints: RUN/checkpoints/step-N/ holds
 //
-//   weights.safetensors   parameters and states      moment1.safetensors, moment2.safetensors   AdamW's
-//   manifest.json         written last: what the files hold, their sizes and hashes, and its own hash
+//   weights.safetensors   parameters and states
+//   moment1.safetensors   AdamW's first moments; moment2.safetensors: the second
+//   manifest.json         written last: what the files hold, their sizes and hashes, its own hash
 //
-// and RUN/checkpoints/latest names the newest. Tensors are keyed by address, and one with experts is an
-// entry per expert, "ADDRESS.expert.E": no layout shows. A checkpoint is written in a folder of another
-// name, synced, and renamed, so a folder named step-N is whole or was damaged later; reading checks
-// everything, and falls back to the one before.
+// and RUN/checkpoints/latest names the newest. Tensors are keyed by address, and one with experts
+// is an entry per expert, "ADDRESS.expert.E": no layout shows. A checkpoint is written in a folder
+// of another name, synced, and renamed, so a folder named step-N is whole or was damaged later;
+// reading checks everything, and falls back to the one before.
 #ifndef MOEC_CHECKPOINT_H
 #define MOEC_CHECKPOINT_H
 
@@ -15,7 +16,7 @@
 
 #include "runtime/plan/plan.h"
 
-/* safetensors.c: u64 header length, JSON header, packed little-endian data ------------------------- */
+/* safetensors.c: u64 header length, JSON header, packed little-endian data --------------------- */
 
 typedef struct Tensor {
     const char *name;
@@ -33,12 +34,12 @@ typedef struct TensorFile {
 
 // Writes and syncs. The tensors' order is kept.
 Status tensors_write(const char *path, const Tensor *tensors, int n, uint64_t *bytes, Hash *hash);
-// Maps the file and checks its structure: header, types, shapes, and that data is covered exactly once.
+// Maps the file and checks its structure: header, types, shapes, data covered exactly once.
 Status tensors_open(const char *path, Arena *arena, TensorFile *out);
 void tensors_close(TensorFile *file);                          // zeroed is fine
 const Tensor *tensors_find(const TensorFile *file, const char *name); // NULL: none
 
-/* checkpoint.c -------------------------------------------------------------------------------------- */
+/* checkpoint.c --------------------------------------------------------------------------------- */
 
 typedef struct TrainState {
     int64_t step;                // steps done
@@ -59,21 +60,21 @@ typedef struct CheckpointInfo {
     json_t *manifest;            // the caller's to json_decref
 } CheckpointInfo;
 
-// `extra` (borrowed) goes into the manifest: options, data. Keeps the `keep` newest up to this step.
-Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory, const TrainState *state,
-                       const json_t *extra, int64_t keep);
-// The newest good checkpoint; damaged ones are passed over with a warning in the log. With moments the
-// file's tensors must be the plan's exactly; without, the plan's must be among them.
+// `extra` (borrowed) goes into the manifest. Keeps the `keep` newest up to this step.
+Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
+                       const TrainState *state, const json_t *extra, int64_t keep);
+// The newest good checkpoint; damaged ones are passed over with a warning in the log. With moments
+// the file's tensors must be the plan's exactly; without, the plan's must be among them.
 Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const TrainMemory *memory,
                        CheckpointInfo *out);
 // One checkpoint, by its folder; nothing in memory is changed unless all of it is good.
-Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan, const TrainMemory *memory,
-                       CheckpointInfo *out);
+Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan,
+                       const TrainMemory *memory, CheckpointInfo *out);
 bool checkpoint_any(const char *run);
 
-/* json.c: JSON files whose damage shows -------------------------------------------------------------- */
+/* json.c: JSON files whose damage shows -------------------------------------------------------- */
 
-// Adds a "check" field (a hash of the rest) and writes the file atomically. `document` stays the caller's.
+// Adds a "check" field (a hash of the rest) and writes the file atomically. Borrows `document`.
 Status json_save(const char *path, const json_t *document);
 // Reads and verifies; what = "manifest", for messages. *out is the caller's to json_decref.
 Status json_load_checked(const char *path, const char *what, json_t **out);

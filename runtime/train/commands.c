@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands that need no compiler, shared by `moec` and `moec-run`: they print, so they are the edge of
-// this room.
+// The commands that need no compiler, shared by `moec` and `moec-run`: they print, so they are the
+// edge of this room.
 #include <ctype.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -38,7 +38,10 @@ Status command_train(const RunSource *source, Options *options) {
     make_absolute(options->arena, &options->data);
     make_absolute(options->arena, &options->eval_data);
     // What is wrong with the data should show before there is a folder.
-    TrainJob job = { .plan = source->plan, .options = options, .run = options->out, .progress = stderr,
+    TrainJob job = { .plan = source->plan,
+                     .options = options,
+                     .run = options->out,
+                     .progress = stderr,
                      .results = stdout };
     TRY(train_open_data(options, source->plan, &job.data));
     Status status = run_create(options->out, source, options);
@@ -53,14 +56,19 @@ static Status parse_run(int command, int argc, char **argv, Options *options, co
     int n;
     TRY(options_parse(options, command, argc, argv, words, &n));
     if (n != 1)
-        return status_fail(ERR_ARGUMENT, n ? "one RUN expected, found %d: '%s', '%s'..." : "no RUN given\n  hint: the "
-                           "folder that 'moec train --out' made", n, words[0], n > 1 ? words[1] : "");
+        return status_fail(ERR_ARGUMENT,
+                           n ? "one RUN expected, found %d: '%s', '%s'..."
+                             : "no RUN given\n  hint: the "
+                               "folder that 'moec train --out' made",
+                           n, words[0], n > 1 ? words[1] : "");
     *run = words[0];
     TRY(run_read_options(*run, options, NULL));
-    return options_parse(options, command, argc, argv, words, &n); // again: these win over the record
+    return options_parse(options, command, argc, argv, words,
+                         &n); // again: these win over the record
 }
 
-static Status with_options(Status (*body)(Options *options, const char *run), int command, int argc, char **argv) {
+static Status with_options(Status (*body)(Options *options, const char *run), int command, int argc,
+                           char **argv) {
     Options *options = options_create();
     if (!options) return status_fail(ERR_MEMORY, "out of memory");
     const char *run;
@@ -73,13 +81,17 @@ static Status with_options(Status (*body)(Options *options, const char *run), in
     return status;
 }
 
-/* resume ------------------------------------------------------------------------------------------------- */
+/* resume --------------------------------------------------------------------------------------- */
 
 static Status resume(Options *options, const char *run) {
     Plan *plan = NULL;
     TRY(run_read_plan(run, false, &plan));
     Status status = run_write_options(run, options);
-    TrainJob job = { .plan = plan, .options = options, .run = run, .resume = true, .progress = stderr,
+    TrainJob job = { .plan = plan,
+                     .options = options,
+                     .run = run,
+                     .resume = true,
+                     .progress = stderr,
                      .results = stdout };
     if (status == OK) status = train_run(&job);
     plan_destroy(plan);
@@ -90,7 +102,7 @@ Status command_resume(int argc, char **argv) {
     return with_options(resume, FOR_RESUME, argc, argv);
 }
 
-/* eval and sample: a plan with a checkpoint's weights -------------------------------------------------------- */
+/* eval and sample: a plan with a checkpoint's weights ------------------------------------------ */
 
 typedef struct Session {
     Plan *plan;
@@ -110,7 +122,9 @@ static Status session_open(const Options *options, const char *run, bool for_sam
     if (!out->arena) return status_fail(ERR_MEMORY, "out of memory");
     progress_start(&out->progress, options->quiet ? NULL : stderr, 10);
     TRY(run_read_plan(run, for_sample, &out->plan));
-    ExecOptions exec = { .threads = (int)options->threads, .progress = progress_compile, .user = &out->progress };
+    ExecOptions exec = { .threads = (int)options->threads,
+                         .progress = progress_compile,
+                         .user = &out->progress };
     TRY(exec_create(out->plan, &exec, &out->exec));
     TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights) };
     CheckpointInfo info;
@@ -131,8 +145,8 @@ static Status eval_with(const Options *options, Session *session) {
     Data *data;
     TRY(train_open_data(&only, session->plan, &data));
     EvalResult result;
-    Status status = eval_run(session->exec, session->plan, other ? &data->train : &data->held_out, 0, &session->progress,
-                             &result);
+    Status status = eval_run(session->exec, session->plan, other ? &data->train : &data->held_out,
+                             0, &session->progress, &result);
     if (status == OK) {
         Text text = { 0 };
         if (options->quiet) text_printf(&text, "%.4f", eval_bits(&result));
@@ -162,21 +176,26 @@ typedef struct Printer { bool bytes, terminal; } Printer;
 static Status print_token(void *user, int32_t token) {
     const Printer *printer = user;
     bool odd = token < 0x20 && token != '\n' && token != '\t';
-    int result = !printer->bytes                      ? printf("%d ", token)
-                 : printer->terminal && (odd || token == 0x7f) ? printf("\\x%02x", token) // not the terminal's to obey
-                                                      : putchar(token);
+    int result = !printer->bytes ? printf("%d ", token)
+                 : printer->terminal && (odd || token == 0x7f)
+                     ? printf("\\x%02x", token) // not the terminal's to obey
+                     : putchar(token);
     return result < 0 || fflush(stdout) ? status_fail(ERR_IO, "cannot write to stdout") : OK;
 }
 
 static Status sample_with(const Options *options, Session *session) {
     bool bytes = options->tokens == TOKENS_BYTES;
     size_t n = strlen(options->prompt);
-    if (n && !bytes) return status_fail(ERR_ARGUMENT, "--prompt needs a model of bytes; this run's data are token ids");
+    if (n && !bytes)
+        return status_fail(ERR_ARGUMENT,
+                           "--prompt needs a model of bytes; this run's data are token ids");
     int32_t *prompt = ARENA_ARRAY(session->arena, int32_t, n + 1);
     for (size_t i = 0; i < n; i++) prompt[i] = (unsigned char)options->prompt[i];
     Printer printer = { bytes, isatty(STDOUT_FILENO) };
-    SampleOptions sample = { prompt, (int64_t)n, options->length, options->temperature, options->top_p,
-                             (uint64_t)options->sample_seed, print_token, &printer };
+    SampleOptions sample = { prompt,          (int64_t)n,
+                             options->length, options->temperature,
+                             options->top_p,  (uint64_t)options->sample_seed,
+                             print_token,     &printer };
     fputs(options->prompt, stdout);
     Status status = sample_run(session->exec, session->plan, &sample);
     putchar('\n');

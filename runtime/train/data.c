@@ -10,7 +10,7 @@
 
 #include "runtime/train/data.h"
 
-/* Files ------------------------------------------------------------------------------------------ */
+/* Files ---------------------------------------------------------------------------------------- */
 
 static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -18,14 +18,16 @@ static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
         return status_fail(ERR_INPUT, "cannot open the data file %s: %s", path, strerror(errno));
     struct stat info;
     Status status = OK;
-    if (fstat(fd, &info) < 0) status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    if (fstat(fd, &info) < 0)
+        status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
     else if (!S_ISREG(info.st_mode))
         status = status_fail(ERR_INPUT, "%s is not a regular file, which data must be", path);
     else if (!info.st_size) status = status_fail(ERR_INPUT, "the data file %s is empty", path);
     if (status == OK) {
         *bytes = (size_t)info.st_size;
         *at = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (*at == MAP_FAILED) status = status_fail(ERR_IO, "cannot map %s: %s", path, strerror(errno));
+        if (*at == MAP_FAILED)
+            status = status_fail(ERR_IO, "cannot map %s: %s", path, strerror(errno));
     }
     close(fd);
     return status;
@@ -41,10 +43,12 @@ static Status check_ids(const DataFile *file, int item, int64_t vocab) {
     for (int64_t i = 0; i < n; i++) {
         int32_t id = token_at(file->at, item, i);
         if (id < vocab) continue;
-        return status_fail(ERR_INPUT, "%s: token %d at offset %lld, but the model's vocabulary is %lld\n  hint: %s",
-                           file->path, id, (long long)(i * item), (long long)vocab,
-                           item == 1 ? "a model of bytes needs vocab = 256"
-                                     : "was the file made with another tokenizer?");
+        return status_fail(
+            ERR_INPUT,
+            "%s: token %d at offset %lld, but the model's vocabulary is %lld\n  hint: %s",
+            file->path, id, (long long)(i * item), (long long)vocab,
+            item == 1 ? "a model of bytes needs vocab = 256"
+                      : "was the file made with another tokenizer?");
     }
     return OK;
 }
@@ -71,8 +75,11 @@ static Status open_file(DataFile *file, const char *path, const DataOptions *opt
         if (!n) return status_fail(ERR_INPUT, "the data file %s is empty once unpacked", path);
     }
     if (file->bytes % (size_t)options->item)
-        return status_fail(ERR_INPUT, "%s has %zu bytes, which is not a whole number of %d-byte tokens\n  hint: "
-                           "--tokens says what a file holds", path, file->bytes, options->item);
+        return status_fail(
+            ERR_INPUT,
+            "%s has %zu bytes, which is not a whole number of %d-byte tokens\n  hint: "
+            "--tokens says what a file holds",
+            path, file->bytes, options->item);
     TRY(check_ids(file, options->item, options->vocab));
     file->hash = hash_bytes(file->at, file->bytes);
     return OK;
@@ -89,7 +96,7 @@ void data_close(Data *data) {
     arena_destroy(data->arena);
 }
 
-/* Documents ------------------------------------------------------------------------------------- */
+/* Documents ------------------------------------------------------------------------------------ */
 
 static void add_document(DataSet *set, const uint8_t *at, int64_t n) {
     if (n < 2) return; // no target
@@ -102,9 +109,11 @@ static Status cut_held_out(Data *data, const DataOptions *options) {
     const DataFile *last = &data->files[data->n_train_files - 1];
     int64_t n = (int64_t)last->bytes / options->item, kept = n - options->held_out;
     if (kept < 1)
-        return status_fail(ERR_ARGUMENT, "--held-out is %lld, but the last file, %s, has %lld tokens\n  hint: hold out "
-                           "fewer, or give a file of its own with --eval-data",
-                           (long long)options->held_out, last->path, (long long)n);
+        return status_fail(
+            ERR_ARGUMENT,
+            "--held-out is %lld, but the last file, %s, has %lld tokens\n  hint: hold out "
+            "fewer, or give a file of its own with --eval-data",
+            (long long)options->held_out, last->path, (long long)n);
     add_document(&data->held_out, last->at + (kept - 1) * options->item, options->held_out + 1);
     add_document(&data->train, last->at, kept);
     return OK;
@@ -112,7 +121,8 @@ static Status cut_held_out(Data *data, const DataOptions *options) {
 
 static Status open_all(Data *data, const DataOptions *options) {
     for (int i = 0; i < options->n_files + options->n_eval_files; i++) {
-        const char *path = i < options->n_files ? options->files[i] : options->eval_files[i - options->n_files];
+        const char *path =
+            i < options->n_files ? options->files[i] : options->eval_files[i - options->n_files];
         data->n_files = i + 1; // before opening, so that data_close sees it
         TRY(open_file(&data->files[i], arena_strdup(data->arena, path), options));
     }
@@ -122,7 +132,8 @@ static Status open_all(Data *data, const DataOptions *options) {
         else add_document(&data->train, file->at, (int64_t)file->bytes / options->item);
     }
     for (int i = data->n_train_files; i < data->n_files; i++)
-        add_document(&data->held_out, data->files[i].at, (int64_t)data->files[i].bytes / options->item);
+        add_document(&data->held_out, data->files[i].at,
+                     (int64_t)data->files[i].bytes / options->item);
     if (!data->train.n_sequences)
         return status_fail(ERR_INPUT, "%s leaves no training data: a document needs two tokens",
                            data->n_train_files > 1 ? "these files" : data->files[0].path);
@@ -131,7 +142,8 @@ static Status open_all(Data *data, const DataOptions *options) {
 
 Status data_open(const DataOptions *options, Data **out) {
     *out = NULL;
-    if (options->n_files < 1) return status_fail(ERR_ARGUMENT, "no training data\n  hint: give --data FILE...");
+    if (options->n_files < 1)
+        return status_fail(ERR_ARGUMENT, "no training data\n  hint: give --data FILE...");
     if (options->held_out && options->n_eval_files)
         return status_fail(ERR_ARGUMENT, "--held-out and --eval-data exclude each other");
     Arena *arena = arena_create();
@@ -156,15 +168,16 @@ Status data_open(const DataOptions *options, Data **out) {
     return OK;
 }
 
-/* Order ------------------------------------------------------------------------------------------ */
+/* Order ---------------------------------------------------------------------------------------- */
 
-// A balanced Feistel network over the next even number of bits, walked until it falls into [0, n): less
-// than four rounds of it on average.
+// A balanced Feistel network over the next even number of bits, walked until it falls into [0, n):
+// less than four rounds of it on average.
 int64_t data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t index) {
     if (n < 2) return 0;
     int half = 1;
     while ((int64_t)1 << (2 * half) < n) half++;
-    uint64_t mask = ((uint64_t)1 << half) - 1, key = hash_mix(seed, (uint64_t)epoch, 0x6f72646572); // "order"
+    uint64_t mask = ((uint64_t)1 << half) - 1,
+             key = hash_mix(seed, (uint64_t)epoch, 0x6f72646572); // "order"
     uint64_t x = (uint64_t)index;
     do {
         uint64_t left = x >> half, right = x & mask;
@@ -183,10 +196,11 @@ int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample) {
     return data_order(seed, sample / n, n, sample % n);
 }
 
-/* Sequences -------------------------------------------------------------------------------------- */
+/* Sequences ------------------------------------------------------------------------------------ */
 
 static const DataDocument *document_of(const DataSet *set, int64_t sequence) {
-    int low = 0, high = set->n_documents - 1; // the last document whose first sequence is not past it
+    int low = 0,
+        high = set->n_documents - 1; // the last document whose first sequence is not past it
     while (low < high) {
         int middle = (low + high + 1) / 2;
         if (set->documents[middle].first <= sequence) low = middle;
@@ -236,7 +250,8 @@ static void fill_input(const DataBatch *batch, int microbatch, const PlanInput *
             break;
         case INPUT_index: // modulo 2^32
             for (int64_t t = 0; t < size; t++)
-                ids[s * size + t] = (int32_t)(uint32_t)(batch->first_index + (first + s) * size + t);
+                ids[s * size + t] =
+                    (int32_t)(uint32_t)(batch->first_index + (first + s) * size + t);
             break;
         case INPUT_n_valid:
             if (!s) counts[0] = 0;
@@ -253,7 +268,9 @@ Status data_fill(void *user, Exec *exec, const PlanProgram *program, int microba
     for (uint32_t i = 0; i < program->n_inputs; i++) {
         const PlanInput *input = &program->inputs[i];
         void *at = exec_input(exec, program, (InputKind)input->kind, input->k);
-        if (!at) return status_fail(ERR_INTERNAL, "the program %s has no buffer for its input %u", program->name, i);
+        if (!at)
+            return status_fail(ERR_INTERNAL, "the program %s has no buffer for its input %u",
+                               program->name, i);
         fill_input(batch, microbatch, input, at);
     }
     return OK;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training data: files -> documents -> sequences, and the order in which a run reads them.
 //
-// A file is one document: plain bytes, gzip (unpacked into memory), or headerless little-endian 16-bit
-// token ids; plain files are mapped. A document of n tokens has n - 1 targets, cut into sequences of S
-// inputs: sequence i starts at token i * S and may look ahead past its own end, but never past the
-// document's, where every token is -1. So each token but the first is a target exactly once an epoch.
+// A file is one document: plain bytes, gzip (unpacked into memory), or headerless little-endian
+// 16-bit token ids; plain files are mapped. A document of n tokens has n - 1 targets, cut into
+// sequences of S inputs: sequence i starts at token i * S and may look ahead past its own end, but
+// never past the document's, where every token is -1. So each token but the first is a target
+// exactly once an epoch.
 //
-// A held-out tail is a document of its own and is invisible to training, look-ahead included. It begins
-// one token early, so that its first token is a target too: the measure covers exactly the tail.
+// A held-out tail is a document of its own and is invisible to training, look-ahead included. It
+// begins one token early, so that its first token is a target too: the measure covers exactly the
+// tail.
 //
-// The order of sequences is a keyed permutation: a pure function of (seed, epoch, index), so a position
-// in the data is one number, and resuming or re-sharding continues the same order.
+// The order of sequences is a keyed permutation: a pure function of (seed, epoch, index), so a
+// position in the data is one number, and resuming or re-sharding continues the same order.
 #ifndef MOEC_DATA_H
 #define MOEC_DATA_H
 
@@ -52,8 +54,7 @@ typedef struct Data {
     DataSet train, held_out;     // held_out.n_sequences is 0 without one
 } Data;
 
-// Reads every file once: ids past the vocabulary, odd sizes and damaged gzip are refused here, with file
-// and offset.
+// Reads every file once: ids past the vocabulary, odd sizes and damaged gzip are refused here.
 Status data_open(const DataOptions *options, Data **out);
 void data_close(Data *data);                                   // NULL is fine
 
@@ -61,7 +62,7 @@ void data_close(Data *data);                                   // NULL is fine
 int64_t data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
 // Sequence that the run reads as its `sample`-th, over epochs.
 int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample);
-// out[t] = token at t + ahead of the sequence, -1 past the end of its document, t < S. Sequence -1: none.
+// out[t], t < S: token at t + ahead of the sequence, -1 past its document's end. Sequence -1: none.
 void data_tokens(const DataSet *set, int64_t sequence, int64_t ahead, int32_t *out);
 int64_t data_targets(const DataSet *set, int64_t sequence);    // labels 1 ahead that are not -1
 
@@ -73,11 +74,12 @@ typedef struct DataBatch {
     int64_t first_index;         // global number of the first token
 } DataBatch;
 int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences);
-Status data_fill(void *batch, Exec *exec, const PlanProgram *program, int microbatch); // an ExecFill
+// An ExecFill.
+Status data_fill(void *batch, Exec *exec, const PlanProgram *program, int microbatch);
 
 /* gzip.c */
 bool gzip_recognise(const uint8_t *bytes, size_t n);
-// All members of a gzip file. *out is malloc'ed. `path` is for messages, which give the compressed offset.
+// All members of a gzip file. *out is malloc'ed. Messages give `path` and the compressed offset.
 Status gzip_unpack(const char *path, const uint8_t *bytes, size_t n, uint8_t **out, size_t *n_out);
 
 #endif

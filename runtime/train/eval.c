@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Held-out loss: the eval program over a set's sequences, each seeing its own past only. Means of the
-// microbatches are weighed by their targets and added in double, in order.
+// Held-out loss: the eval program over a set's sequences, each seeing its own past only. Means of
+// the microbatches are weighed by their targets and added in double, in order.
 #include <math.h>
 #include <stdlib.h>
 
@@ -18,10 +18,15 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
     *out = (EvalResult) { 0 };
     PlanProgram *program = plan_program(plan, "eval");
     int loss = program ? metrics_main_loss(program) : -1;
-    if (loss < 0) return status_fail(ERR_INPUT, "the plan has no program 'eval' with a loss to report");
-    if (!set->n_sequences) return status_fail(ERR_ARGUMENT, "nothing to evaluate on\n  hint: --held-out N or --eval-data FILE...");
-    int64_t per_microbatch = plan->tokens / plan->sequence, per_run = per_microbatch * program_microbatches(program);
-    int64_t used = limit ? min_i64(set->n_sequences, div_up(limit, set->sequence)) : set->n_sequences;
+    if (loss < 0)
+        return status_fail(ERR_INPUT, "the plan has no program 'eval' with a loss to report");
+    if (!set->n_sequences)
+        return status_fail(ERR_ARGUMENT,
+                           "nothing to evaluate on\n  hint: --held-out N or --eval-data FILE...");
+    int64_t per_microbatch = plan->tokens / plan->sequence,
+            per_run = per_microbatch * program_microbatches(program);
+    int64_t used =
+        limit ? min_i64(set->n_sequences, div_up(limit, set->sequence)) : set->n_sequences;
     int64_t *sequences = malloc(sizeof *sequences * (size_t)per_run);
     if (!sequences) return status_fail(ERR_MEMORY, "out of memory");
     DataBatch batch = { set, sequences, per_microbatch, 0 };
@@ -30,7 +35,8 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
     Status status = OK;
     for (int64_t first = 0; first < used && status == OK; first += per_run) {
         for (int64_t i = 0; i < per_run; i++) // evenly spaced; empty past the last
-            sequences[i] = first + i < used ? (int64_t)((__int128)(first + i) * set->n_sequences / used) : -1;
+            sequences[i] =
+                first + i < used ? (int64_t)((__int128)(first + i) * set->n_sequences / used) : -1;
         int64_t targets = data_batch_targets(&batch, per_run), n;
         batch.first_index = first * set->sequence;
         scalars[SCALAR_inv_step] = 1.0f / (float)max_i64(targets, 1);
@@ -39,8 +45,8 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
         sum += (double)exec_metric(exec, program, (uint32_t)loss, &n)[0] * (double)targets;
         out->n_targets += targets;
         if (progress)
-            progress_show(progress, false, "evaluating: %lld of %lld tokens", (long long)out->n_targets,
-                          (long long)(used * set->sequence));
+            progress_show(progress, false, "evaluating: %lld of %lld tokens",
+                          (long long)out->n_targets, (long long)(used * set->sequence));
         if (train_stopping()) status = status_fail(ERR_INTERRUPTED, "interrupted while evaluating");
     }
     free(sequences);
@@ -53,7 +59,7 @@ double eval_bits(const EvalResult *result) {
 }
 
 void eval_print(const EvalResult *result, bool bytes, Text *out) {
-    text_printf(out, "held out: %.4f bits per %s over %lld %s (loss %.4f, perplexity %.3f)", eval_bits(result),
-                bytes ? "byte" : "token", (long long)result->n_targets, bytes ? "bytes" : "tokens", result->nats,
-                exp(result->nats));
+    text_printf(out, "held out: %.4f bits per %s over %lld %s (loss %.4f, perplexity %.3f)",
+                eval_bits(result), bytes ? "byte" : "token", (long long)result->n_targets,
+                bytes ? "bytes" : "tokens", result->nats, exp(result->nats));
 }

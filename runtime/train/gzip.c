@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole gzip files (dictzip's are gzip files with an index in an extra field): every member, checksums
-// verified, anything after the last member refused except zero padding.
+// Whole gzip files (dictzip's are gzip files with an index in an extra field): every member,
+// checksums verified, anything after the last member refused except zero padding.
 #include <stdlib.h>
 #include <zlib.h>
 
@@ -29,7 +29,9 @@ static Status grow(Unpack *u) {
     if (u->n_out < u->cap) return OK;
     size_t cap = u->cap ? u->cap * 2 : u->n_in * 3 + 65536;
     uint8_t *out = realloc(u->out, cap);
-    if (!out) return status_fail(ERR_MEMORY, "%s: no memory for its unpacked text, past %zu bytes", u->path, u->n_out);
+    if (!out)
+        return status_fail(ERR_MEMORY, "%s: no memory for its unpacked text, past %zu bytes",
+                           u->path, u->n_out);
     u->out = out;
     u->cap = cap;
     return OK;
@@ -47,15 +49,23 @@ static Status unpack_member(Unpack *u) {
         int result = inflate(&u->z, Z_NO_FLUSH);
         u->n_out += had_out - u->z.avail_out;
         if (result == Z_STREAM_END) return OK;
-        if (result == Z_MEM_ERROR) return status_fail(ERR_MEMORY, "%s: no memory to unpack it", u->path);
+        if (result == Z_MEM_ERROR)
+            return status_fail(ERR_MEMORY, "%s: no memory to unpack it", u->path);
         if (result != Z_OK && result != Z_BUF_ERROR)
-            return status_fail(ERR_FORMAT, "%s: damaged gzip data at offset %zu: %s\n  hint: 'gzip -t' checks the "
-                               "file; fetch it again", u->path, offset_of(u), u->z.msg ? u->z.msg : "bad stream");
+            return status_fail(
+                ERR_FORMAT,
+                "%s: damaged gzip data at offset %zu: %s\n  hint: 'gzip -t' checks the "
+                "file; fetch it again",
+                u->path, offset_of(u), u->z.msg ? u->z.msg : "bad stream");
         if (offset_of(u) == u->n_in && u->z.avail_out)
-            return status_fail(ERR_FORMAT, "%s: its gzip data ends at offset %zu, inside a member, after %zu unpacked "
-                               "bytes\n  hint: the file is truncated; fetch it again", u->path, u->n_in, u->n_out);
+            return status_fail(
+                ERR_FORMAT,
+                "%s: its gzip data ends at offset %zu, inside a member, after %zu unpacked "
+                "bytes\n  hint: the file is truncated; fetch it again",
+                u->path, u->n_in, u->n_out);
         if (had_in == u->z.avail_in && had_out == u->z.avail_out)
-            return status_fail(ERR_INTERNAL, "%s: zlib makes no progress at offset %zu", u->path, offset_of(u));
+            return status_fail(ERR_INTERNAL, "%s: zlib makes no progress at offset %zu", u->path,
+                               offset_of(u));
     }
 }
 
@@ -71,15 +81,18 @@ static Status unpack_all(Unpack *u) {
         }
         for (size_t i = at; i < u->n_in; i++)
             if (u->in[i])
-                return status_fail(ERR_FORMAT, "%s: bytes that are not gzip follow its last member, from offset %zu",
-                                   u->path, at);
+                return status_fail(
+                    ERR_FORMAT,
+                    "%s: bytes that are not gzip follow its last member, from offset %zu", u->path,
+                    at);
         return OK;
     }
 }
 
 Status gzip_unpack(const char *path, const uint8_t *bytes, size_t n, uint8_t **out, size_t *n_out) {
     Unpack u = { .path = path, .in = bytes, .n_in = n };
-    if (inflateInit2(&u.z, 15 + 16) != Z_OK) return status_fail(ERR_MEMORY, "%s: no memory to unpack it", path);
+    if (inflateInit2(&u.z, 15 + 16) != Z_OK)
+        return status_fail(ERR_MEMORY, "%s: no memory to unpack it", path);
     Status status = unpack_all(&u);
     inflateEnd(&u.z);
     if (status != OK) {

@@ -41,7 +41,8 @@ Status json_load_checked(const char *path, const char *what, json_t **out) {
     json_t *document = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
     arena_destroy(arena);
     if (!document)
-        return status_fail(ERR_FORMAT, "%s: the %s is not JSON: line %d: %s", path, what, error.line, error.text);
+        return status_fail(ERR_FORMAT, "%s: the %s is not JSON: line %d: %s", path, what,
+                           error.line, error.text);
     char hex[33];
     const char *check = json_string_value(json_object_get(document, "check"));
     char *found = check ? strdup(check) : NULL;
@@ -50,8 +51,9 @@ Status json_load_checked(const char *path, const char *what, json_t **out) {
     free(found);
     if (!good) {
         json_decref(document);
-        return status_fail(ERR_FORMAT, "%s: the %s does not match its own hash: it is damaged or was edited", path,
-                           what);
+        return status_fail(ERR_FORMAT,
+                           "%s: the %s does not match its own hash: it is damaged or was edited",
+                           path, what);
     }
     *out = document;
     return OK;

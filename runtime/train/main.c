@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec-run`: runs saved plans without the compiler. The same code path as `moec`, from the plan on.
+// `moec-run`: runs saved plans without the compiler. `moec`'s code, from the plan on.
 #include <stdio.h>
 
 #include "runtime/train/train.h"
 
-static const struct { const char *name; Status (*run)(int argc, char **argv); int options; const char *help; } commands[] = {
-    { "resume", command_resume, FOR_RESUME, "moec-run resume RUN: continue a run from its newest checkpoint" },
+static const struct {
+    const char *name;
+    Status (*run)(int argc, char **argv);
+    int options;
+    const char *help;
+} commands[] = {
+    { "resume", command_resume, FOR_RESUME,
+      "moec-run resume RUN: continue a run from its newest checkpoint" },
     { "eval", command_eval, FOR_EVAL, "moec-run eval RUN: held-out loss of its newest checkpoint" },
-    { "sample", command_sample, FOR_SAMPLE, "moec-run sample RUN: generate from its newest checkpoint" },
+    { "sample", command_sample, FOR_SAMPLE,
+      "moec-run sample RUN: generate from its newest checkpoint" },
 };
 
 static void print_help(const char *usage, int options) {
@@ -19,15 +26,19 @@ static void print_help(const char *usage, int options) {
 }
 
 static void print_usage(void) {
-    print_help("moec-run PLAN [SAMPLE-PLAN] --data FILE... --out RUN [--steps N] [--seconds S]: train a saved plan\n"
-               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN (each takes --help)", FOR_TRAIN);
+    print_help("moec-run PLAN [SAMPLE-PLAN] --data FILE... --out RUN [--steps N] [--seconds S]: "
+               "train a saved plan\n"
+               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN (see --help)",
+               FOR_TRAIN);
 }
 
 static Status train_plans(const char *const *words, int n, Options *options) {
-    if (n < 1 || n > 2) return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
+    if (n < 1 || n > 2)
+        return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
     if (options->given[OPT_batch] || options->given[OPT_microbatch])
         return status_fail(ERR_ARGUMENT, "--batch and --microbatch are decided by the plan");
-    if (!options->out[0]) return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
+    if (!options->out[0])
+        return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     Plan *plans[2] = { 0 };
     Status status = OK;
     for (int i = 0; i < n && status == OK; i++) status = plan_read(words[i], &plans[i]);

@@ -7,7 +7,7 @@
 
 #include "runtime/train/train.h"
 
-/* The file ------------------------------------------------------------------------------------------ */
+/* The file ------------------------------------------------------------------------------------- */
 
 // Bytes of the leading lines that are whole objects of steps up to `step`.
 static size_t good_bytes(const char *text, size_t n, int64_t step) {
@@ -53,7 +53,7 @@ Status metrics_write(FILE *file, const char *path, json_t *object) {
     return good ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* A program's metrics ---------------------------------------------------------------------------------- */
+/* A program's metrics -------------------------------------------------------------------------- */
 
 int metrics_main_loss(const PlanProgram *program) {
     int first = -1;

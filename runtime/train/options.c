@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in and out of the option table. Every way in ends in options_set, so that bounds and messages
-// are the same for flags, --set and records.
+// Values in and out of the option table. Every way in ends in options_set, so that bounds and
+// messages are the same for flags, --set and records.
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,8 @@ Options *options_create(void) {
     options->arena = arena;
     for (int i = 0; i < N_OPTIONS; i++) {
         if (option_info[i].kind == OPTION_FILES) continue; // starts empty
-        Status status = options_set(options, (OptionId)i, option_info[i].path, option_info[i].initial);
+        Status status =
+            options_set(options, (OptionId)i, option_info[i].path, option_info[i].initial);
         if (status != OK) { // a default outside its own bounds
             options_destroy(options);
             return NULL;
@@ -51,8 +52,8 @@ static Status wrong_bounds(const OptionInfo *info, const char *as, const char *v
     const char *space = info->unit[0] ? " " : "";
     bool open_above = info->kind == OPTION_INT && info->highest >= OPTION_MAX_INT;
     if (open_above)
-        return status_fail(ERR_ARGUMENT, "%s is %s, expected at least %.17g%s%s", as, value, info->lowest,
-                           space, info->unit);
+        return status_fail(ERR_ARGUMENT, "%s is %s, expected at least %.17g%s%s", as, value,
+                           info->lowest, space, info->unit);
     return status_fail(ERR_ARGUMENT, "%s is %s, expected %g to %.17g%s%s", as, value, info->lowest,
                        info->highest, space, info->unit);
 }
@@ -89,8 +90,9 @@ static Status set_choice(Options *options, OptionId id, const char *as, const ch
         return OK;
     }
     const char *near = text_nearest(value, choices, n);
-    return status_fail(ERR_ARGUMENT, "%s is '%s', expected one of %s%s%s%s", as, value, option_info[id].unit,
-                       near ? "\n  hint: did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return status_fail(ERR_ARGUMENT, "%s is '%s', expected one of %s%s%s%s", as, value,
+                       option_info[id].unit, near ? "\n  hint: did you mean '" : "",
+                       near ? near : "", near ? "'?" : "");
 }
 
 Status options_set(Options *options, OptionId id, const char *as, const char *value) {
@@ -108,7 +110,8 @@ Status options_set(Options *options, OptionId id, const char *as, const char *va
         *(bool *)field_of(options, id) = !strcmp(value, "on");
         break;
     case OPTION_FILES: {
-        if (!value[0]) return status_fail(ERR_ARGUMENT, "%s names no file\n  hint: %s FILE...", as, as);
+        if (!value[0])
+            return status_fail(ERR_ARGUMENT, "%s names no file\n  hint: %s FILE...", as, as);
         OptionFiles *files = field_of(options, id);
         size_t old = sizeof *files->at * (size_t)files->n;
         files->at = arena_grow(options->arena, files->at, old, old + sizeof *files->at);
@@ -141,7 +144,7 @@ void options_print(const Options *options, OptionId id, Text *out) {
     }
 }
 
-/* The command line ------------------------------------------------------------------------------ */
+/* The command line ----------------------------------------------------------------------------- */
 
 static const char *const command_names[] = { "train", "resume", "eval", "sample" };
 
@@ -166,20 +169,24 @@ static Status unknown_flag(int command, const char *flag) {
     for (int i = 0; i < N_OPTIONS; i++) {
         if (option_info[i].commands & command) words[n++] = option_info[i].flag;
         else if (!strcmp(option_info[i].flag, flag) && command == FOR_RESUME)
-            return status_fail(ERR_ARGUMENT, "%s is fixed for the life of a run\n  hint: start another run with "
-                               "'moec train' to change it", flag);
+            return status_fail(ERR_ARGUMENT,
+                               "%s is fixed for the life of a run\n  hint: start another run with "
+                               "'moec train' to change it",
+                               flag);
     }
     const char *near = text_nearest(flag, words, n);
     if (near)
-        return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: did you mean %s?", flag,
-                           command_name(command), near);
-    return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: 'moec %s --help' lists them", flag,
+        return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: did you mean %s?",
+                           flag, command_name(command), near);
+    return status_fail(ERR_ARGUMENT,
+                       "unknown option '%s' of '%s'\n  hint: 'moec %s --help' lists them", flag,
                        command_name(command), command_name(command));
 }
 
 // A files option of the command line replaces what was there before, once.
 static Status assign(Options *options, OptionId id, const char *as, const char *value, bool *seen) {
-    if (option_info[id].kind == OPTION_FILES && !seen[id]) *(OptionFiles *)field_of(options, id) = (OptionFiles) { 0 };
+    if (option_info[id].kind == OPTION_FILES && !seen[id])
+        *(OptionFiles *)field_of(options, id) = (OptionFiles){ 0 };
     seen[id] = true;
     return options_set(options, id, as, value);
 }
@@ -188,25 +195,31 @@ static Status assign(Options *options, OptionId id, const char *as, const char *
 static Status set_path(Options *options, int command, const char *text, bool *seen) {
     const char *equals = strchr(text, '=');
     if (!equals)
-        return status_fail(ERR_ARGUMENT, "--set is given '%s', expected path=value\n  hint: for example "
-                           "--set optim.lr=0.001", text);
+        return status_fail(ERR_ARGUMENT,
+                           "--set is given '%s', expected path=value\n  hint: for example "
+                           "--set optim.lr=0.001",
+                           text);
     char *path = arena_strndup(options->arena, text, (size_t)(equals - text));
     const char *paths[N_OPTIONS];
     int n = 0;
     for (int i = 0; i < N_OPTIONS; i++) {
         if (!(option_info[i].commands & command)) continue;
-        if (!strcmp(option_info[i].path, path)) return assign(options, (OptionId)i, path, equals + 1, seen);
+        if (!strcmp(option_info[i].path, path))
+            return assign(options, (OptionId)i, path, equals + 1, seen);
         paths[n++] = option_info[i].path;
     }
     const char *near = text_nearest(path, paths, n);
     if (near)
-        return status_fail(ERR_ARGUMENT, "--set: unknown path '%s' of '%s'\n  hint: did you mean %s?", path,
+        return status_fail(ERR_ARGUMENT,
+                           "--set: unknown path '%s' of '%s'\n  hint: did you mean %s?", path,
                            command_name(command), near);
-    return status_fail(ERR_ARGUMENT, "--set: unknown path '%s' of '%s'\n  hint: 'moec %s --help' lists them",
+    return status_fail(ERR_ARGUMENT,
+                       "--set: unknown path '%s' of '%s'\n  hint: 'moec %s --help' lists them",
                        path, command_name(command), command_name(command));
 }
 
-Status options_parse(Options *options, int command, int argc, char **argv, const char **words, int *n_words) {
+Status options_parse(Options *options, int command, int argc, char **argv, const char **words,
+                     int *n_words) {
     bool seen[N_OPTIONS] = { 0 };
     *n_words = 0;
     for (int i = 1; i < argc; i++) {
@@ -231,7 +244,9 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
         if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
         if (!value)
             return status_fail(ERR_ARGUMENT, "%s needs a value\n  hint: %s %s", flag, flag,
-                               is_set ? "path=value" : option_info[id].unit[0] ? option_info[id].unit : "number");
+                               is_set                    ? "path=value"
+                               : option_info[id].unit[0] ? option_info[id].unit
+                                                         : "number");
         if (is_set) {
             TRY(set_path(options, command, value, seen));
             continue;
@@ -244,7 +259,7 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
     return OK;
 }
 
-/* Help and reference ---------------------------------------------------------------------------- */
+/* Help and reference --------------------------------------------------------------------------- */
 
 static void print_default(const OptionInfo *info, Text *out) {
     if (info->initial[0]) text_printf(out, " [%s]", info->initial);
@@ -255,29 +270,34 @@ void options_help(int command, Text *out) {
         const OptionInfo *info = &option_info[i];
         if (!(info->commands & command)) continue;
         char left[96];
-        const char *value = info->kind == OPTION_FILES ? "FILE..." : info->unit[0] ? info->unit : "X";
+        const char *value = info->kind == OPTION_FILES ? "FILE..."
+                            : info->unit[0]            ? info->unit
+                                                       : "X";
         snprintf(left, sizeof left, "%s %s", info->flag, info->kind == OPTION_FLAG ? "" : value);
         text_printf(out, "  %-36s %s", left, info->help);
         print_default(info, out);
         text_add(out, "\n");
     }
-    text_printf(out, "  %-36s any of them by path, for example --set optim.lr=0.001\n", "--set path=value");
+    text_printf(out, "  %-36s any of them by path, for example --set optim.lr=0.001\n",
+                "--set path=value");
 }
 
 void options_reference(Text *out) {
-    text_add(out, "| option | path | default | bounds | unit | meaning |\n|---|---|---|---|---|---|\n");
+    text_add(out,
+             "| option | path | default | bounds | unit | meaning |\n|---|---|---|---|---|---|\n");
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *info = &option_info[i];
         text_printf(out, "| `%s` | `%s` | %s | ", info->flag, info->path, info->initial);
         if (info->kind == OPTION_INT || info->kind == OPTION_REAL)
             text_printf(out, "%g to %g", info->lowest, info->highest);
         text_add(out, " | ");
-        for (const char *c = info->unit; *c; c++) text_printf(out, "%s%c", *c == '|' ? "\\" : "", *c);
+        for (const char *c = info->unit; *c; c++)
+            text_printf(out, "%s%c", *c == '|' ? "\\" : "", *c);
         text_printf(out, " | %s |\n", info->help);
     }
 }
 
-/* The record ------------------------------------------------------------------------------------ */
+/* The record ----------------------------------------------------------------------------------- */
 
 static json_t *record_value(const Options *options, OptionId id) {
     const void *field = field_of(options, id);
@@ -287,9 +307,13 @@ static json_t *record_value(const Options *options, OptionId id) {
     case OPTION_FILES: {
         const OptionFiles *files = field;
         json_t *list = json_array();
-        // Paths are bytes; one that is not UTF-8 cannot be a JSON string and is refused by the caller.
+        // Paths are bytes; one that is not UTF-8 cannot be a JSON string and is refused by the
+        // caller.
         for (int i = 0; list && i < files->n; i++)
-            if (json_array_append_new(list, json_string(files->at[i]))) { json_decref(list); list = NULL; }
+            if (json_array_append_new(list, json_string(files->at[i]))) {
+                json_decref(list);
+                list = NULL;
+            }
         return list;
     }
     case OPTION_TEXT:
@@ -324,7 +348,9 @@ static Status read_value(Options *options, OptionId id, const json_t *value, con
         *files = (OptionFiles) { 0 };
         for (size_t i = 0; i < json_array_size(value); i++) {
             const char *name = json_string_value(json_array_get(value, i));
-            if (!name) return status_fail(ERR_FORMAT, "%s: %s holds something that is not a file name", where, path);
+            if (!name)
+                return status_fail(ERR_FORMAT, "%s: %s holds something that is not a file name",
+                                   where, path);
             TRY(options_set(options, id, path, name));
         }
         return OK;
@@ -347,15 +373,18 @@ static Status read_value(Options *options, OptionId id, const json_t *value, con
 }
 
 Status options_read_record(Options *options, const json_t *record, const char *where) {
-    if (!json_is_object(record)) return status_fail(ERR_FORMAT, "%s: expected an object of options", where);
+    if (!json_is_object(record))
+        return status_fail(ERR_FORMAT, "%s: expected an object of options", where);
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)record, key, value) {
         int id = 0;
         while (id < N_OPTIONS && strcmp(option_info[id].path, key)) id++;
         if (id == N_OPTIONS || !(option_info[id].commands & FOR_RECORD))
-            return status_fail(ERR_VERSION, "%s: unknown option '%s'\n  hint: it was written by another version "
-                               "of moec", where, key);
+            return status_fail(ERR_VERSION,
+                               "%s: unknown option '%s'\n  hint: it was written by another version "
+                               "of moec",
+                               where, key);
         TRY(read_value(options, (OptionId)id, value, where));
     }
     return OK;

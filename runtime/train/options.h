@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The option table: parsing, --set, --help, the run record and the reference page all read it.
 //
-// A row is an option: its kind, the field that holds it, its path (`--set optim.lr=1e-3`, and its key in
-// run.json and in checkpoints), its flag, its default in the form a user would write it, its bounds, its
-// unit (for a choice: the choices), the commands that take it, and help. Adding an option is adding a row.
+// A row is an option: its kind, the field that holds it, its path (`--set optim.lr=1e-3`, and its
+// key in run.json and in checkpoints), its flag, its default in the form a user would write it, its
+// bounds, its unit (for a choice: the choices), the commands that take it, and help. Adding an
+// option is adding a row.
 #ifndef MOEC_OPTIONS_H
 #define MOEC_OPTIONS_H
 
@@ -11,8 +12,8 @@
 
 #include "runtime/base/base.h"
 
-// The commands that take an option. RECORD: part of a run's record. CHANGE: `resume` may change it; the
-// other recorded ones decide the order of the data or the meaning of the state, so they are fixed.
+// The commands that take an option. RECORD: part of a run's record. CHANGE: `resume` may change it;
+// other recorded ones decide the order of data or the meaning of the state, so they are fixed.
 enum {
     FOR_TRAIN = 1, FOR_RESUME = 2, FOR_EVAL = 4, FOR_SAMPLE = 8, FOR_RECORD = 16,
     FOR_SPEC = 32, // only where a spec is lowered: a saved plan has decided it
@@ -75,9 +76,10 @@ enum {
       "largest global gradient norm; 0: none")                                                     \
     X(FLAG, quiet, "eval.quiet", "--quiet", "off", 0, 0, "", FOR_EVAL,                             \
       "print the bits per token and nothing else")                                                 \
-    X(TEXT, prompt, "sample.prompt", "--prompt", "", 0, 0, "text", FOR_SAMPLE, "text to go on from") \
+    X(TEXT, prompt, "sample.prompt", "--prompt", "", 0, 0, "text", FOR_SAMPLE,                     \
+      "text to go on from")                                                                        \
     X(INT, length, "sample.length", "--bytes", "400", 1, 1e9, "tokens", FOR_SAMPLE,                \
-      "bytes (or token ids) to generate")                                                                        \
+      "bytes (or token ids) to generate")                                                          \
     X(REAL, temperature, "sample.temperature", "--temperature", "0.8", 0, 100, "", FOR_SAMPLE,     \
       "divides the logits; 0: always the likeliest token")                                         \
     X(REAL, top_p, "sample.top_p", "--top-p", "0.95", 1e-6, 1, "probability", FOR_SAMPLE,          \
@@ -124,19 +126,20 @@ typedef struct OptionInfo {
 } OptionInfo;
 extern const OptionInfo option_info[N_OPTIONS];
 
-Options *options_create(void);                                 // at their defaults; NULL: out of memory
+Options *options_create(void); // at their defaults; NULL: out of memory
 void options_destroy(Options *options);                        // NULL is fine
 // One value in the form a user writes it. `as` is what messages call the option: its flag or path.
 Status options_set(Options *options, OptionId id, const char *as, const char *value);
-// Parses argv[1 ..]: flags of `command`, `--flag=value`, `--set path=value`; a FILES flag takes every
-// word up to the next flag. Other words go to `words` in order, which has room for argc. Words after
-// "--" are never flags.
-Status options_parse(Options *options, int command, int argc, char **argv, const char **words, int *n_words);
+// Parses argv[1 ..]: flags of `command`, `--flag=value`, `--set path=value`; a FILES flag takes
+// every word up to the next flag. Other words go to `words` in order, which has room for argc.
+// Words after "--" are never flags.
+Status options_parse(Options *options, int command, int argc, char **argv, const char **words,
+                     int *n_words);
 // The value as text that options_set reads back to the same bits (files joined by spaces).
 void options_print(const Options *options, OptionId id, Text *out);
-void options_help(int command, Text *out);                     // one paragraph per option of the command
+void options_help(int command, Text *out); // one paragraph per option of the command
 void options_reference(Text *out);                             // the table as Markdown
-json_t *options_record(const Options *options);                // {"optim.lr": 0.004, ...}; NULL: out of memory
+json_t *options_record(const Options *options); // {"optim.lr": 0.004, ...}; NULL: out of memory
 Status options_read_record(Options *options, const json_t *record, const char *where);
 
 #endif

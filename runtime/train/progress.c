@@ -47,5 +47,6 @@ void progress_say(Progress *progress, const char *format, ...) {
 }
 
 void progress_compile(void *user, int done, int total, int cached) {
-    progress_show(user, done == total, "compiling kernels: %d of %d (%d from the cache)", done, total, cached);
+    progress_show(user, done == total, "compiling kernels: %d of %d (%d from the cache)", done,
+                  total, cached);
 }

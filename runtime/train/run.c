@@ -40,14 +40,16 @@ static Status write_file(const char *run, const RunFile *file) {
 static json_t *record_of(const RunSource *source, const Options *options) {
     char hex[33];
     hash_hex(plan_hash(source->plan), hex);
-    json_t *origin = source->origin ? json_incref((json_t *)(uintptr_t)source->origin) : json_object();
+    json_t *origin =
+        source->origin ? json_incref((json_t *)(uintptr_t)source->origin) : json_object();
     json_t *settings = options_record(options);
     if (!settings) {
         json_decref(origin);
         return NULL;
     }
-    return json_pack("{s:s, s:i, s:s, s:s, s:s, s:o, s:o}", "format", "moec run", "version", 1, "moec", MOEC_VERSION,
-                     "model", source->plan->model, "plan", hex, "origin", origin, "options", settings);
+    return json_pack("{s:s, s:i, s:s, s:s, s:s, s:o, s:o}", "format", "moec run", "version", 1,
+                     "moec", MOEC_VERSION, "model", source->plan->model, "plan", hex, "origin",
+                     origin, "options", settings);
 }
 
 static Status write_record(const char *run, const json_t *record) {
@@ -60,16 +62,20 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
     char path[PATH_BYTES];
     TRY(join(path, run, "run.json"));
     if (file_exists(path))
-        return status_fail(ERR_ARGUMENT, "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
-                           "another --out", run, run);
+        return status_fail(ERR_ARGUMENT,
+                           "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
+                           "another --out",
+                           run, run);
     TRY(file_make_dirs(run));
     TRY(write_plan(run, "plan.txt", source->plan));
     if (source->sample_plan) TRY(write_plan(run, "plan-sample.txt", source->sample_plan));
     for (int i = 0; i < source->n_files; i++) TRY(write_file(run, &source->files[i]));
     json_t *record = record_of(source, options);
     if (!record)
-        return status_fail(ERR_ARGUMENT, "the run cannot be recorded\n  hint: a file name that is not UTF-8 has no "
-                           "place in run.json");
+        return status_fail(
+            ERR_ARGUMENT,
+            "the run cannot be recorded\n  hint: a file name that is not UTF-8 has no "
+            "place in run.json");
     Status status = write_record(run, record); // last: its presence makes the folder a run
     json_decref(record);
     return status;
@@ -79,13 +85,18 @@ Status run_read_options(const char *run, Options *options, json_t **out) {
     char path[PATH_BYTES];
     TRY(join(path, run, "run.json"));
     if (!file_exists(path))
-        return status_fail(ERR_INPUT, "%s is not the folder of a run: it has no run.json\n  hint: give the folder that "
-                           "'moec train --out' made", run);
+        return status_fail(
+            ERR_INPUT,
+            "%s is not the folder of a run: it has no run.json\n  hint: give the folder that "
+            "'moec train --out' made",
+            run);
     json_t *record;
     TRY(json_load_checked(path, "run record", &record));
     int64_t version = json_integer_value(json_object_get(record, "version"));
-    Status status = version == 1 ? options_read_record(options, json_object_get(record, "options"), path)
-                                 : status_fail(ERR_VERSION, "%s has version %lld, expected 1", path, (long long)version);
+    Status status =
+        version == 1
+            ? options_read_record(options, json_object_get(record, "options"), path)
+            : status_fail(ERR_VERSION, "%s has version %lld, expected 1", path, (long long)version);
     if (status == OK) options->out = arena_strdup(options->arena, run);
     if (status == OK && out) *out = record;
     else json_decref(record);
@@ -98,7 +109,8 @@ Status run_write_options(const char *run, const Options *options) {
     json_t *record = NULL;
     Status status = run_read_options(run, old, &record);
     json_t *settings = status == OK ? options_record(options) : NULL;
-    if (settings && !json_object_set_new(record, "options", settings)) status = write_record(run, record);
+    if (settings && !json_object_set_new(record, "options", settings))
+        status = write_record(run, record);
     else if (status == OK) status = status_fail(ERR_MEMORY, "out of memory");
     json_decref(record);
     options_destroy(old);

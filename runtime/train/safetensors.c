@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes safetensors files of F32 tensors.
 //
-// The reader trusts nothing: the header's length, its JSON, each name, type and shape are checked, and the
-// tensors must cover the data exactly, in any order, without overlap or hole, as the format demands.
+// The reader trusts nothing: the header's length, its JSON, each name, type and shape are checked,
+// and the tensors must cover the data exactly, in any order, without overlap or hole, as the format
+// demands.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,10 +19,11 @@ enum { HEADER_LIMIT = 100 * 1000 * 1000 }; // the format's own
 static Status write_failed(const char *path, int error) {
     return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
                        error == ENOSPC || error == EFBIG || error == EDQUOT
-                           ? "\n  hint: free some space; the last complete checkpoint is untouched" : "");
+                           ? "\n  hint: free some space; the last complete checkpoint is untouched"
+                           : "");
 }
 
-/* Writing ---------------------------------------------------------------------------------------- */
+/* Writing -------------------------------------------------------------------------------------- */
 
 static void add_json_string(Text *out, const char *string) {
     text_add(out, "\"");
@@ -42,7 +44,8 @@ static void print_header(const Tensor *tensors, int n, Text *out) {
         text_add(out, ":{\"dtype\":\"F32\",\"shape\":[");
         for (int d = 0; d < tensors[i].n_dims; d++)
             text_printf(out, "%s%lld", d ? "," : "", (long long)tensors[i].dims[d]);
-        text_printf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)(at + tensors[i].bytes));
+        text_printf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+                    (long long)(at + tensors[i].bytes));
         at += tensors[i].bytes;
     }
     text_add(out, "}");
@@ -63,7 +66,8 @@ static bool write_bytes(int fd, const void *from, size_t n) {
 
 static Status hash_file(const char *path, int fd, uint64_t bytes, Hash *hash) {
     void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED) return status_fail(ERR_IO, "cannot read back %s: %s", path, strerror(errno));
+    if (map == MAP_FAILED)
+        return status_fail(ERR_IO, "cannot read back %s: %s", path, strerror(errno));
     *hash = hash_bytes(map, bytes);
     munmap(map, bytes);
     return OK;
@@ -91,40 +95,43 @@ Status tensors_write(const char *path, const Tensor *tensors, int n, uint64_t *b
     return status;
 }
 
-/* Reading ---------------------------------------------------------------------------------------- */
+/* Reading -------------------------------------------------------------------------------------- */
 
 static Status damaged(const char *path, const char *what) {
     return status_fail(ERR_FORMAT, "%s is not a whole safetensors file: %s", path, what);
 }
 
 // {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
-static Status read_entry(const char *path, const char *name, const json_t *entry, uint64_t data_bytes,
-                         const uint8_t *data, Tensor *out) {
+static Status read_entry(const char *path, const char *name, const json_t *entry,
+                         uint64_t data_bytes, const uint8_t *data, Tensor *out) {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
+    const json_t *shape = json_object_get(entry, "shape"),
+                 *offsets = json_object_get(entry, "data_offsets");
     const json_t *begin = json_array_get(offsets, 0), *end = json_array_get(offsets, 1);
-    if (!dtype || !json_is_array(shape) || json_array_size(offsets) != 2 || !json_is_integer(begin) ||
-        !json_is_integer(end) || json_object_size(entry) != 3)
+    if (!dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
+        !json_is_integer(begin) || !json_is_integer(end) || json_object_size(entry) != 3)
         return status_fail(ERR_FORMAT, "%s: the entry of tensor '%s' is malformed", path, name);
     if (strcmp(dtype, "F32"))
         return status_fail(ERR_FORMAT, "%s: tensor '%s' is %s, expected F32", path, name, dtype);
     if (json_array_size(shape) > PLAN_MAX_DIMS)
-        return status_fail(ERR_FORMAT, "%s: tensor '%s' has %zu dimensions, expected at most %d", path, name,
-                           json_array_size(shape), PLAN_MAX_DIMS);
+        return status_fail(ERR_FORMAT, "%s: tensor '%s' has %zu dimensions, expected at most %d",
+                           path, name, json_array_size(shape), PLAN_MAX_DIMS);
     out->n_dims = (int)json_array_size(shape);
     int64_t bytes = 4;
     for (int d = 0; d < out->n_dims; d++) {
         const json_t *size = json_array_get(shape, (size_t)d);
         out->dims[d] = json_integer_value(size);
-        if (!json_is_integer(size) || out->dims[d] < 0 || __builtin_mul_overflow(bytes, out->dims[d], &bytes))
+        if (!json_is_integer(size) || out->dims[d] < 0 ||
+            __builtin_mul_overflow(bytes, out->dims[d], &bytes))
             return status_fail(ERR_FORMAT, "%s: tensor '%s' has an impossible shape", path, name);
     }
     int64_t from = json_integer_value(begin), to = json_integer_value(end);
     if (from < 0 || to < from || (uint64_t)to > data_bytes)
         return status_fail(ERR_FORMAT, "%s: tensor '%s' lies outside the file's data", path, name);
     if (to - from != bytes)
-        return status_fail(ERR_FORMAT, "%s: tensor '%s' has %lld bytes, expected %lld for its shape", path, name,
-                           (long long)(to - from), (long long)bytes);
+        return status_fail(ERR_FORMAT,
+                           "%s: tensor '%s' has %lld bytes, expected %lld for its shape", path,
+                           name, (long long)(to - from), (long long)bytes);
     if (from % 4) return status_fail(ERR_FORMAT, "%s: tensor '%s' is not aligned", path, name);
     out->bytes = bytes;
     out->at = (const float *)(const void *)(data + from);
@@ -143,7 +150,8 @@ static int by_name(const void *left, const void *right) {
 
 static Status read_header(const char *path, Arena *arena, const json_t *header, const uint8_t *data,
                           uint64_t data_bytes, TensorFile *out) {
-    out->tensors = ARENA_ARRAY(arena, Tensor, json_object_size(header) + 1); // one more: never of no bytes
+    out->tensors =
+        ARENA_ARRAY(arena, Tensor, json_object_size(header) + 1); // one more: never of no bytes
     const char *name;
     json_t *entry;
     json_object_foreach((json_t *)(uintptr_t)header, name, entry) {
@@ -160,8 +168,8 @@ static Status read_header(const char *path, Arena *arena, const json_t *header, 
     const uint8_t *at = data;
     for (int i = 0; i < out->n_tensors; i++) {
         if ((const uint8_t *)out->tensors[i].at != at)
-            return status_fail(ERR_FORMAT, "%s: tensor '%s' does not follow the one before it", path,
-                               out->tensors[i].name);
+            return status_fail(ERR_FORMAT, "%s: tensor '%s' does not follow the one before it",
+                               path, out->tensors[i].name);
         at += out->tensors[i].bytes;
     }
     if (at != data + data_bytes) return damaged(path, "data follows its last tensor");
@@ -177,9 +185,11 @@ static Status read_map(const char *path, Arena *arena, TensorFile *out) {
         return damaged(path, "its header is longer than the file");
     if (length % 4) return damaged(path, "its data is not aligned");
     json_error_t error;
-    json_t *header = json_loadb((const char *)out->map + sizeof length, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *header =
+        json_loadb((const char *)out->map + sizeof length, length, JSON_REJECT_DUPLICATES, &error);
     if (!header)
-        return status_fail(ERR_FORMAT, "%s: its header is not JSON: at byte %d: %s", path, error.position, error.text);
+        return status_fail(ERR_FORMAT, "%s: its header is not JSON: at byte %d: %s", path,
+                           error.position, error.text);
     Status status = json_is_object(header)
                         ? read_header(path, arena, header, out->map + sizeof length + length,
                                       out->bytes - sizeof length - length, out)
@@ -194,8 +204,10 @@ Status tensors_open(const char *path, Arena *arena, TensorFile *out) {
     if (fd < 0) return status_fail(ERR_FORMAT, "cannot open %s: %s", path, strerror(errno));
     struct stat info;
     Status status = OK;
-    if (fstat(fd, &info) < 0) status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode) || info.st_size < 8) status = damaged(path, "it is shorter than 8 bytes");
+    if (fstat(fd, &info) < 0)
+        status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode) || info.st_size < 8)
+        status = damaged(path, "it is shorter than 8 bytes");
     if (status == OK) {
         out->bytes = (size_t)info.st_size;
         out->map = mmap(NULL, out->bytes, PROT_READ, MAP_PRIVATE, fd, 0);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sampling: the last tokens, at most a sequence, go through the prefill program; the logits of the last
-// one give the next. Only the first sequence of the program's microbatch is used.
+// Sampling: the last tokens, at most a sequence, go through the prefill program; the logits of the
+// last one give the next. Only the first sequence of the program's microbatch is used.
 #include <math.h>
 #include <stdlib.h>
 
 #include "runtime/train/train.h"
 
-/* Drawing --------------------------------------------------------------------------------------------- */
+/* Drawing -------------------------------------------------------------------------------------- */
 
 static _Thread_local const float *sort_logits;
 
@@ -16,8 +16,8 @@ static int by_logit(const void *left, const void *right) {
     return a - b; // equal logits: the lower id first
 }
 
-int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p, double uniform,
-                    int32_t *work) {
+int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p,
+                    double uniform, int32_t *work) {
     int32_t best = 0;
     for (int32_t i = 1; i < n; i++)
         if (logits[i] > logits[best]) best = i;
@@ -28,7 +28,8 @@ int32_t sample_draw(const float *logits, int32_t n, double temperature, double t
     double total = 0, kept = 0, most = logits[best];
     for (int32_t i = 0; i < n; i++) total += exp((logits[i] - most) / temperature);
     int32_t n_kept = 0; // the likeliest that reach top_p, at least one
-    while (n_kept < n && (n_kept == 0 || kept < top_p * total)) kept += exp((logits[work[n_kept++]] - most) / temperature);
+    while (n_kept < n && (n_kept == 0 || kept < top_p * total))
+        kept += exp((logits[work[n_kept++]] - most) / temperature);
     double left = uniform * kept;
     for (int32_t i = 0; i < n_kept; i++) {
         left -= exp((logits[work[i]] - most) / temperature);
@@ -37,7 +38,7 @@ int32_t sample_draw(const float *logits, int32_t n, double temperature, double t
     return work[n_kept - 1];
 }
 
-/* The window -------------------------------------------------------------------------------------------- */
+/* The window ----------------------------------------------------------------------------------- */
 
 typedef struct Window { int32_t *tokens; int64_t n, sequence, rows /* T */; } Window;
 
@@ -46,7 +47,9 @@ static Status fill_window(void *user, Exec *exec, const PlanProgram *program, in
     for (uint32_t i = 0; i < program->n_inputs; i++) {
         const PlanInput *input = &program->inputs[i];
         void *at = exec_input(exec, program, (InputKind)input->kind, input->k);
-        if (!at) return status_fail(ERR_INTERNAL, "the program %s has no buffer for its input %u", program->name, i);
+        if (!at)
+            return status_fail(ERR_INTERNAL, "the program %s has no buffer for its input %u",
+                               program->name, i);
         int32_t *ids = at;
         float *counts = at;
         if (input->kind == INPUT_n_valid || input->kind == INPUT_n_valid_sequence) {
@@ -72,15 +75,18 @@ static Status logits_of(const Plan *plan, const PlanProgram *program, uint32_t *
     for (uint32_t i = 0; i < program->n_outputs; i++) {
         *buffer = program->outputs[i].buffer;
         const PlanBuffer *b = &program->buffers[*buffer];
-        if (b->dtype == DTYPE_F32 && b->n_dims == 2 && b->dims[0] == plan->tokens && b->dims[1] == plan->vocab) return OK;
+        if (b->dtype == DTYPE_F32 && b->n_dims == 2 && b->dims[0] == plan->tokens &&
+            b->dims[1] == plan->vocab)
+            return OK;
     }
-    return status_fail(ERR_INPUT, "the program 'prefill' has no output of logits [%lld, %lld]", (long long)plan->tokens,
-                       (long long)plan->vocab);
+    return status_fail(ERR_INPUT, "the program 'prefill' has no output of logits [%lld, %lld]",
+                       (long long)plan->tokens, (long long)plan->vocab);
 }
 
 Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options) {
     PlanProgram *program = plan_program(plan, "prefill");
-    if (!program) return status_fail(ERR_INPUT, "the plan has no program 'prefill', which sampling runs");
+    if (!program)
+        return status_fail(ERR_INPUT, "the plan has no program 'prefill', which sampling runs");
     uint32_t buffer;
     TRY(logits_of(plan, program, &buffer));
     int64_t size = plan->sequence, known = options->n_prompt;
@@ -97,11 +103,14 @@ Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options) {
         Window window = { tokens + known - n, n, size, plan->tokens };
         status = exec_run(exec, program, fill_window, &window);
         if (status != OK) break;
-        const float *logits = (const float *)exec_buffer(exec, program, buffer) + (n - 1) * plan->vocab;
+        const float *logits =
+            (const float *)exec_buffer(exec, program, buffer) + (n - 1) * plan->vocab;
         double uniform = hash_uniform(options->seed, (uint64_t)i, 0x73616d706c65); // "sample"
-        tokens[known] = sample_draw(logits, (int32_t)plan->vocab, options->temperature, options->top_p, uniform, work);
+        tokens[known] = sample_draw(logits, (int32_t)plan->vocab, options->temperature,
+                                    options->top_p, uniform, work);
         status = options->emit(options->user, tokens[known]);
-        if (status == OK && train_stopping()) status = status_fail(ERR_INTERRUPTED, "interrupted while sampling");
+        if (status == OK && train_stopping())
+            status = status_fail(ERR_INTERRUPTED, "interrupted while sampling");
     }
     arena_destroy(arena);
     return status;

@@ -33,7 +33,8 @@ static float int_bits(int64_t value) {
     return as_float;
 }
 
-void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets, float *scalars) {
+void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets,
+                      float *scalars) {
     scalars[SCALAR_lr] = (float)lr;
     scalars[SCALAR_decay] = (float)options->decay;
     scalars[SCALAR_beta1] = (float)options->beta1;

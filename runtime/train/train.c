@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training run: open data, compile, start or resume, then step by step until the budget is spent.
+// The training run: open data, compile, start or resume, then step by step until the budget is
+// spent.
 //
-// A step reads `sample` .. `sample + sequences`, sets the step's scalars, runs the program, and writes one
-// line of metrics. What is kept between steps is the memory of the plan's weights and moments and the
-// TrainState; both are in a checkpoint, so resuming repeats the same bits.
+// A step reads `sample` .. `sample + sequences`, sets the step's scalars, runs the program, and
+// writes one line of metrics. What is kept between steps is the memory of the plan's weights and
+// moments and the TrainState; both are in a checkpoint, so resuming repeats the same bits.
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ typedef struct Trainer {
     int64_t saved;               // step of the last checkpoint, -1: none
 } Trainer;
 
-/* Starting --------------------------------------------------------------------------------------------- */
+/* Starting ------------------------------------------------------------------------------------- */
 
 Status train_open_data(const Options *options, const Plan *plan, Data **out) {
     DataOptions data = {
@@ -67,8 +68,9 @@ static json_t *data_record(const Data *data) {
     for (int i = 0; files && i < data->n_files; i++) {
         char hex[33];
         hash_hex(data->files[i].hash, hex);
-        json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "path", data->files[i].path, "bytes",
-                                               (json_int_t)data->files[i].bytes, "hash", hex));
+        json_array_append_new(files,
+                              json_pack("{s:s, s:I, s:s}", "path", data->files[i].path, "bytes",
+                                        (json_int_t)data->files[i].bytes, "hash", hex));
     }
     return files;
 }
@@ -77,15 +79,20 @@ static json_t *data_record(const Data *data) {
 static Status same_data(const Data *data, const json_t *manifest) {
     const json_t *files = json_object_get(json_object_get(manifest, "data"), "files");
     if ((int)json_array_size(files) != data->n_files)
-        return status_fail(ERR_INPUT, "the checkpoint was made with %d data files, the run now has %d",
+        return status_fail(ERR_INPUT,
+                           "the checkpoint was made with %d data files, the run now has %d",
                            (int)json_array_size(files), data->n_files);
     for (int i = 0; i < data->n_files; i++) {
         char hex[33];
         hash_hex(data->files[i].hash, hex);
-        const char *hash = json_string_value(json_object_get(json_array_get(files, (size_t)i), "hash"));
+        const char *hash =
+            json_string_value(json_object_get(json_array_get(files, (size_t)i), "hash"));
         if (!hash || strcmp(hash, hex))
-            return status_fail(ERR_INPUT, "the data file %s has changed since the checkpoint was made\n  hint: resume "
-                               "needs the same bytes; start another run for other data", data->files[i].path);
+            return status_fail(
+                ERR_INPUT,
+                "the data file %s has changed since the checkpoint was made\n  hint: resume "
+                "needs the same bytes; start another run for other data",
+                data->files[i].path);
     }
     return OK;
 }
@@ -99,7 +106,8 @@ static Status restore(Trainer *t) {
     t->state = info.state;
     t->saved = info.state.step;
     if (!hash_equal(info.plan, plan_hash(t->plan)))
-        progress_say(&t->progress, "note: %s was written by another plan; bits may differ", info.name);
+        progress_say(&t->progress, "note: %s was written by another plan; bits may differ",
+                     info.name);
     progress_say(&t->progress, "resuming %s from %s", t->job->run, info.name);
     return OK;
 }
@@ -108,17 +116,22 @@ static Status start(Trainer *t) {
     const Options *options = t->options;
     TRY(schedule_check(options));
     t->program = plan_program(t->plan, "step");
-    if (!t->program) return status_fail(ERR_INPUT, "the plan has no program 'step', which training runs");
+    if (!t->program)
+        return status_fail(ERR_INPUT, "the plan has no program 'step', which training runs");
     if (t->options->eval_interval && !plan_program(t->plan, "eval"))
-        return status_fail(ERR_INPUT, "the plan has no program 'eval', which --eval-interval needs");
+        return status_fail(ERR_INPUT,
+                           "the plan has no program 'eval', which --eval-interval needs");
     TRY(run_lock(t->job->run, &t->lock));
     progress_start(&t->progress, t->job->progress, options->log_interval);
     if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
-    ExecOptions exec = { .threads = (int)options->threads, .progress = progress_compile, .user = &t->progress };
+    ExecOptions exec = { .threads = (int)options->threads,
+                         .progress = progress_compile,
+                         .user = &t->progress };
     TRY(exec_create(t->plan, &exec, &t->exec));
     t->memory = train_memory(t->exec);
     exec_init(t->exec, (uint64_t)options->seed);
-    if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t)); // else it was killed before its first
+    if (t->job->resume && checkpoint_any(t->job->run))
+        TRY(restore(t)); // else it was killed before its first
     t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
     t->tokens_per_step = t->n_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
@@ -127,12 +140,14 @@ static Status start(Trainer *t) {
     TRY(metrics_open(t->metrics_path, t->state.step, &t->metrics));
     TRY(metrics_open(t->evals_path, t->state.step, &t->evals));
     json_t *record = options_record(options), *files = data_record(t->data);
-    t->extra = json_pack("{s:o, s:{s:o, s:I}}", "options", record, "data", "files", files, "sequences",
-                         (json_int_t)t->data->train.n_sequences);
+    t->extra = json_pack("{s:o, s:{s:o, s:I}}", "options", record, "data", "files", files,
+                         "sequences", (json_int_t)t->data->train.n_sequences);
     if (!t->extra) return status_fail(ERR_MEMORY, "no memory for the record of the run");
-    progress_say(&t->progress, "%s: %.2f M tokens of data, %lld tokens per step, %d threads, memory %.1f MiB",
-                 t->plan->model, (double)t->data->train.n_targets / 1e6, (long long)t->tokens_per_step,
-                 exec_threads(t->exec), (double)plan_peak(t->plan) / 1048576);
+    progress_say(&t->progress,
+                 "%s: %.2f M tokens of data, %lld tokens per step, %d threads, memory %.1f MiB",
+                 t->plan->model, (double)t->data->train.n_targets / 1e6,
+                 (long long)t->tokens_per_step, exec_threads(t->exec),
+                 (double)plan_peak(t->plan) / 1048576);
     return OK;
 }
 
@@ -146,7 +161,7 @@ static void finish(Trainer *t) {
     arena_destroy(t->arena);
 }
 
-/* One step --------------------------------------------------------------------------------------------- */
+/* One step ------------------------------------------------------------------------------------- */
 
 static Status write_metrics(Trainer *t, double lr, double seconds) {
     const float *scalars = exec_scalars(t->exec);
@@ -159,7 +174,8 @@ static Status write_metrics(Trainer *t, double lr, double seconds) {
                         isfinite(t->grad_norm) ? json_real(t->grad_norm) : json_null());
     json_object_set_new(line, "optim/LR (group 0)", json_real(lr));
     json_object_set_new(line, "optim/step skipped", json_integer(skipped));
-    json_object_set_new(line, "throughput/device/TPS", json_real((double)t->tokens_per_step / fmax(seconds, 1e-9)));
+    json_object_set_new(line, "throughput/device/TPS",
+                        json_real((double)t->tokens_per_step / fmax(seconds, 1e-9)));
     json_object_set_new(line, "throughput/total tokens", json_integer(t->state.tokens));
     return metrics_write(t->metrics, t->metrics_path, line);
 }
@@ -169,11 +185,15 @@ static Status watch_skips(Trainer *t) {
     t->skips = skipped ? t->skips + 1 : 0;
     if (!skipped) return OK;
     t->state.skipped++;
-    progress_say(&t->progress, "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
+    progress_say(&t->progress,
+                 "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
                  (long long)t->state.step, t->loss, t->grad_norm);
     if (t->skips < SKIPS_BEFORE_FAILURE) return OK;
-    return status_fail(ERR_NUMERIC, "%d steps in a row had non-finite gradients, up to step %lld\n  hint: a lower --lr or "
-                       "a longer --warmup, from a checkpoint before it", SKIPS_BEFORE_FAILURE, (long long)t->state.step);
+    return status_fail(
+        ERR_NUMERIC,
+        "%d steps in a row had non-finite gradients, up to step %lld\n  hint: a lower --lr or "
+        "a longer --warmup, from a checkpoint before it",
+        SKIPS_BEFORE_FAILURE, (long long)t->state.step);
 }
 
 static Status one_step(Trainer *t) {
@@ -182,7 +202,8 @@ static Status one_step(Trainer *t) {
     const DataSet *set = &t->data->train;
     for (int64_t i = 0; i < t->n_sequences; i++)
         t->sequences[i] = data_sample(set, (uint64_t)options->seed, t->state.sample + i);
-    DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches, t->state.sample * set->sequence };
+    DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches,
+                        t->state.sample * set->sequence };
     int64_t targets = data_batch_targets(&batch, t->n_sequences);
     double lr = schedule_lr(options, t->state.step, t->state.seconds);
     float *scalars = exec_scalars(t->exec);
@@ -203,7 +224,7 @@ static Status one_step(Trainer *t) {
     return watch_skips(t);
 }
 
-/* Between steps ------------------------------------------------------------------------------------------ */
+/* Between steps -------------------------------------------------------------------------------- */
 
 static void clock_text(double seconds, char out[32]) {
     long long s = (long long)(seconds + 0.5);
@@ -220,8 +241,9 @@ static void show_step(Trainer *t, bool last) {
     clock_text(left, eta);
     if (o->steps) snprintf(of, sizeof of, "/%lld", (long long)o->steps);
     progress_show(&t->progress, last || t->state.step == 1,
-                  "step %lld%s  loss %.4f  lr %.2e  grad norm %.3f  %.0f tokens/s  %s left", (long long)t->state.step, of,
-                  t->loss, t->state.lr, t->grad_norm, (double)t->tokens_per_step / t->step_seconds, eta);
+                  "step %lld%s  loss %.4f  lr %.2e  grad norm %.3f  %.0f tokens/s  %s left",
+                  (long long)t->state.step, of, t->loss, t->state.lr, t->grad_norm,
+                  (double)t->tokens_per_step / t->step_seconds, eta);
 }
 
 static Status save(Trainer *t) {
@@ -233,9 +255,10 @@ static Status save(Trainer *t) {
 
 static Status evaluate(Trainer *t, int64_t limit, EvalResult *result) {
     TRY(eval_run(t->exec, t->plan, &t->data->held_out, limit, &t->progress, result));
-    json_t *line = json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
-                             (json_int_t)t->state.tokens, "eval/CE loss", result->nats, "eval/tokens",
-                             (json_int_t)result->n_targets, "eval/bits per token", result->nats / log(2));
+    json_t *line =
+        json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
+                  (json_int_t)t->state.tokens, "eval/CE loss", result->nats, "eval/tokens",
+                  (json_int_t)result->n_targets, "eval/bits per token", result->nats / log(2));
     return metrics_write(t->evals, t->evals_path, line);
 }
 
@@ -253,15 +276,16 @@ static Status loop(Trainer *t) {
         bool last = spent(t) || stop_asked;
         show_step(t, last);
         if (last) break;
-        if (o->eval_interval && t->state.step % o->eval_interval == 0 && t->data->held_out.n_sequences) {
+        if (o->eval_interval && t->state.step % o->eval_interval == 0 &&
+            t->data->held_out.n_sequences) {
             double began = time_seconds();
             EvalResult result;
             Status status = evaluate(t, o->eval_limit, &result);
             if (status == ERR_INTERRUPTED) break; // the step is done; it is saved below
             TRY(status);
             t->state.seconds += time_seconds() - began;
-            progress_say(&t->progress, "step %lld  held-out loss %.4f over %lld tokens", (long long)t->state.step,
-                         result.nats, (long long)result.n_targets);
+            progress_say(&t->progress, "step %lld  held-out loss %.4f over %lld tokens",
+                         (long long)t->state.step, result.nats, (long long)result.n_targets);
         }
         if (o->save_interval && t->state.step % o->save_interval == 0) TRY(save(t));
     }
@@ -270,8 +294,9 @@ static Status loop(Trainer *t) {
 
 // The last evaluation reads everything held out; its line is the run's result.
 static Status conclude(Trainer *t) {
-    progress_say(&t->progress, "trained %lld steps on %lld tokens in %.1f s; saved in %s", (long long)t->state.step,
-                 (long long)t->state.tokens, t->state.seconds, t->job->run);
+    progress_say(&t->progress, "trained %lld steps on %lld tokens in %.1f s; saved in %s",
+                 (long long)t->state.step, (long long)t->state.tokens, t->state.seconds,
+                 t->job->run);
     if (!t->data->held_out.n_sequences || !plan_program(t->plan, "eval")) return OK;
     EvalResult result;
     TRY(evaluate(t, 0, &result));
@@ -291,14 +316,22 @@ Status train_run(const TrainJob *job) {
         data_close(job->data);
         return status_fail(ERR_MEMORY, "out of memory");
     }
-    Trainer t = { .job = job, .options = job->options, .plan = job->plan, .arena = arena, .data = job->data,
-                  .lock = -1, .saved = -1 };
+    Trainer t = { .job = job,
+                  .options = job->options,
+                  .plan = job->plan,
+                  .arena = arena,
+                  .data = job->data,
+                  .lock = -1,
+                  .saved = -1 };
     Status status = start(&t);
     if (status == OK) status = loop(&t);
     if (status == OK && !stop_asked) status = conclude(&t);
     if (status == OK && stop_asked)
-        status = status_fail(ERR_INTERRUPTED, "interrupted after step %lld, which is saved\n  hint: 'moec resume %s' "
-                             "goes on", (long long)t.state.step, job->run);
+        status =
+            status_fail(ERR_INTERRUPTED,
+                        "interrupted after step %lld, which is saved\n  hint: 'moec resume %s' "
+                        "goes on",
+                        (long long)t.state.step, job->run);
     stop_asked = 0; // heard
     if (t.progress.shown) fputc('\n', t.progress.out);
     finish(&t);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training, evaluating and sampling from a plan, and the folder of a run.
 //
-//   RUN/plan.txt          the plan that trains              RUN/metrics.jsonl   one object per step
-//   RUN/plan-sample.txt   a plan for one sequence, if any   RUN/eval.jsonl      one object per evaluation
-//   RUN/run.json          model, origin, options            RUN/checkpoints/    see checkpoint.h
-//   RUN/spec/             the spec as it was, if any        RUN/lock            held while training
+//   RUN/plan.txt          the plan that trains              RUN/metrics.jsonl  an object per step
+//   RUN/plan-sample.txt   a plan of one sequence, if any    RUN/eval.jsonl     per evaluation
+//   RUN/run.json          model, origin, options            RUN/checkpoints/   see checkpoint.h
+//   RUN/spec/             the spec as it was, if any        RUN/lock           held while training
 //
 // A run is a function of its plan, options and data: the same steps give the same bits whatever the
-// threads, and whether it was interrupted and resumed or not. (A run limited by --seconds is not: its
-// schedule follows the clock. The learning rates it used are in metrics.jsonl.)
+// threads, and whether it was interrupted and resumed or not. (A run limited by --seconds is not:
+// its schedule follows the clock. The learning rates it used are in metrics.jsonl.)
 #ifndef MOEC_TRAIN_H
 #define MOEC_TRAIN_H
 
@@ -19,11 +19,11 @@
 #include "runtime/train/data.h"
 #include "runtime/train/options.h"
 
-/* run.c: the folder -------------------------------------------------------------------------------- */
+/* run.c: the folder ---------------------------------------------------------------------------- */
 
 typedef struct RunFile { const char *name, *text; size_t bytes; } RunFile; // "spec/tiny.lua"
 
-// What a new run is made of. `origin` (borrowed, may be NULL) is kept in run.json: spec path, arguments.
+// What a new run is made of. `origin` (borrowed, may be NULL): spec path, arguments, for run.json.
 typedef struct RunSource {
     const Plan *plan, *sample_plan;                            // sample_plan may be NULL
     const RunFile *files; int n_files;
@@ -32,7 +32,7 @@ typedef struct RunSource {
 
 // Refuses a folder that already holds a run.
 Status run_create(const char *run, const RunSource *source, const Options *options);
-// Reads run.json's options on top of the defaults; *record is the caller's to json_decref, may be NULL.
+// Reads run.json's options over the defaults; *record (may be NULL) is the caller's to json_decref.
 Status run_read_options(const char *run, Options *options, json_t **record);
 Status run_write_options(const char *run, const Options *options); // after a resume changed them
 Status run_read_plan(const char *run, bool for_sample, Plan **out);
@@ -40,27 +40,28 @@ Status plan_read(const char *path, Plan **out);
 // Held until the descriptor is closed; a run that another process trains is refused.
 Status run_lock(const char *run, int *fd);
 
-/* schedule.c ----------------------------------------------------------------------------------------- */
+/* schedule.c ----------------------------------------------------------------------------------- */
 
 Status schedule_check(const Options *options);                 // the run has an end
 double schedule_progress(const Options *options, int64_t step, double seconds);  // 0 .. 1
 // Warm-up times decay: lr * min(1, (step + 1) / warmup) * fall(progress).
 double schedule_lr(const Options *options, int64_t step, double seconds);
 // Writes the scalars of step `step` (from 0) that the host owns.
-void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets, float *scalars);
+void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets,
+                      float *scalars);
 
-/* metrics.c ------------------------------------------------------------------------------------------ */
+/* metrics.c ------------------------------------------------------------------------------------ */
 
 // Opens for appending, without the lines past `step` and without a torn last line.
 Status metrics_open(const char *path, int64_t step, FILE **out);
 Status metrics_write(FILE *file, const char *path, json_t *object); // takes the object
 // The program's metrics by their names in metrics.jsonl, load imbalances beside the loads.
 Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object);
-int metrics_main_loss(const PlanProgram *program);             // index of the loss to show, -1: none
+int metrics_main_loss(const PlanProgram *program); // index of the loss to show, -1: none
 
-/* progress.c ----------------------------------------------------------------------------------------- */
+/* progress.c ----------------------------------------------------------------------------------- */
 
-// One live line where `out` is a terminal, else a plain line every `interval` seconds. NULL out: silent.
+// One live line where `out` is a terminal, else a plain line every `interval` s. NULL: silent.
 typedef struct Progress {
     FILE *out;
     bool live, shown;
@@ -73,7 +74,7 @@ void progress_show(Progress *progress, bool force, const char *format, ...) PRIN
 void progress_say(Progress *progress, const char *format, ...) PRINTF_LIKE(2, 3);
 void progress_compile(void *progress, int done, int total, int cached); // an ExecOptions.progress
 
-/* train.c --------------------------------------------------------------------------------------------- */
+/* train.c -------------------------------------------------------------------------------------- */
 
 typedef struct TrainJob {
     const Plan *plan;
@@ -91,16 +92,17 @@ bool train_stopping(void);
 Status train_open_data(const Options *options, const Plan *plan, Data **out);
 TrainMemory train_memory(const Exec *exec);
 
-/* eval.c ------------------------------------------------------------------------------------------------ */
+/* eval.c --------------------------------------------------------------------------------------- */
 
 typedef struct EvalResult { double nats; int64_t n_targets; } EvalResult; // nats: mean per target
 // The program "eval" over a set, or over evenly spaced sequences of about `limit` tokens (0: all).
 Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit, Progress *progress,
                 EvalResult *out);
 double eval_bits(const EvalResult *result);                    // per target
-void eval_print(const EvalResult *result, bool bytes, Text *out); // "held out: 2.0141 bits per byte ..."
+// "held out: 2.0141 bits per byte ..."
+void eval_print(const EvalResult *result, bool bytes, Text *out);
 
-/* sample.c ----------------------------------------------------------------------------------------------- */
+/* sample.c ------------------------------------------------------------------------------------- */
 
 typedef struct SampleOptions {
     const int32_t *prompt; int64_t n_prompt;
@@ -114,10 +116,10 @@ typedef struct SampleOptions {
 // Generates with the program "prefill", recomputing the window of the last tokens for each new one.
 Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options);
 // Draws from logits [n]: a pure function of its arguments. `work` has room for n.
-int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p, double uniform,
-                    int32_t *work);
+int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p,
+                    double uniform, int32_t *work);
 
-/* commands.c: what both `moec` and `moec-run` offer -------------------------------------------------------- */
+/* commands.c: what both `moec` and `moec-run` offer -------------------------------------------- */
 
 // `options` are parsed and complete; makes the run and trains.
 Status command_train(const RunSource *source, Options *options);

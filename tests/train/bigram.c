@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan written by hand, with kernels written by hand: the trainer's tests need no compiler.
 //
-// The model is a table of logits of the next byte by the current one. Rows of the table are tiles of the
-// backward and update kernels, so that threads share work; every sum has one order.
+// The model is a table of logits of the next byte by the current one. Rows of the table are tiles
+// of the backward and update kernels, so that threads share work; every sum has one order.
 #include <stdio.h>
 
 #include "tests/train/helpers.h"
 
 enum {
-    V = 256, TABLE = V * V, EXPERTS = 2 * 3 * 4, EXPERTS_AT = TABLE * 4, TRAINED = TABLE + PLAN_GRAIN / 4,
-    STATE_AT = TRAINED * 4, STATE = 5, LOADS = 4,
+    V = 256,
+    TABLE = V * V,
+    EXPERTS = 2 * 3 * 4,
+    EXPERTS_AT = TABLE * 4,
+    TRAINED = TABLE + PLAN_GRAIN / 4,
+    STATE_AT = TRAINED * 4,
+    STATE = 5,
+    LOADS = 4,
 };
 
 static const char prelude[] =
     "typedef int int32_t;\n"
     "typedef long int64_t;\n"
-    "enum { LR, DECAY, BETA1, BETA2, EPS, CORRECTION1, CORRECTION2, CLIP, INV_STEP, STEP, SEED, GRAD_NORM, GRAD_SCALE, "
+    "enum { LR, DECAY, BETA1, BETA2, EPS, CORRECTION1, CORRECTION2, CLIP, INV_STEP, STEP, SEED, "
+    "GRAD_NORM, GRAD_SCALE, "
     "SKIPPED };\n"
     "static inline double total_of(const float *row) {\n"
     "    double sum = 0;\n"
@@ -23,10 +30,13 @@ static const char prelude[] =
     "    return sum;\n"
     "}\n";
 
-static const struct { const char *entry, *parameters, *body; int64_t tiles; } kernels[] = {
-    { "clear", "float *grads", "for (int64_t i = tile_begin * N / 8; i < tile_end * N / 8; i++) grads[i] = 0;", 8 },
+static const struct { const char *entry, *parameters, *body; int64_t tiles;
+} kernels[] = {
+    { "clear", "float *grads",
+      "for (int64_t i = tile_begin * N / 8; i < tile_end * N / 8; i++) grads[i] = 0;", 8 },
     { "forward",
-      "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, float *loss, float *load",
+      "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, "
+      "float *loss, float *load",
       "float sum = 0;\n"
       "for (int64_t t = 0; t < T && tile_begin < tile_end; t++) {\n"
       "    if (labels[t] < 0) continue;\n"
@@ -34,28 +44,36 @@ static const struct { const char *entry, *parameters, *body; int64_t tiles; } ke
       "    sum += (float)(__builtin_log(total_of(row)) - row[labels[t]]);\n"
       "    load[tokens[t] & 3] += scalars[INV_STEP];\n"
       "}\n"
-      "if (tile_begin < tile_end) loss[0] += sum * scalars[INV_STEP];", 1 },
+      "if (tile_begin < tile_end) loss[0] += sum * scalars[INV_STEP];",
+      1 },
     { "backward",
-      "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, float *g_table, "
+      "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, "
+      "float *g_table, "
       "float *g_experts",
       "for (int64_t t = 0; t < T; t++) {\n"
-      "    if (labels[t] < 0 || tokens[t] < 16 * tile_begin || tokens[t] >= 16 * tile_end) continue;\n"
+      "    if (labels[t] < 0 || tokens[t] < 16 * tile_begin || tokens[t] >= 16 * tile_end) "
+      "continue;\n"
       "    const float *row = table + tokens[t] * 256;\n"
       "    float *g = g_table + tokens[t] * 256;\n"
       "    double total = total_of(row);\n"
-      "    for (int i = 0; i < 256; i++) g[i] += scalars[INV_STEP] * (float)(__builtin_exp((double)row[i]) / total);\n"
+      "    for (int i = 0; i < 256; i++) g[i] += scalars[INV_STEP] * "
+      "(float)(__builtin_exp((double)row[i]) / total);\n"
       "    g[labels[t]] -= scalars[INV_STEP];\n"
       "}\n"
-      "if (tile_begin == 0 && tile_end > 0) g_experts[0] += 0;", 16 },
+      "if (tile_begin == 0 && tile_end > 0) g_experts[0] += 0;",
+      16 },
     { "norm", "const float *grads, float *scalars",
       "if (tile_begin >= tile_end) return;\n"
       "double sum = 0;\n"
       "for (int64_t i = 0; i < N; i++) sum += (double)grads[i] * grads[i];\n"
       "double norm = __builtin_sqrt(sum);\n"
       "scalars[GRAD_NORM] = (float)norm;\n"
-      "scalars[GRAD_SCALE] = scalars[CLIP] > 0 && norm > scalars[CLIP] ? (float)(scalars[CLIP] / norm) : 1;\n"
-      "scalars[SKIPPED] = norm - norm == 0 ? 0 : 1;", 1 },
-    { "update", "const float *grads, float *weights, float *moment1, float *moment2, const float *scalars",
+      "scalars[GRAD_SCALE] = scalars[CLIP] > 0 && norm > scalars[CLIP] ? (float)(scalars[CLIP] / "
+      "norm) : 1;\n"
+      "scalars[SKIPPED] = norm - norm == 0 ? 0 : 1;",
+      1 },
+    { "update",
+      "const float *grads, float *weights, float *moment1, float *moment2, const float *scalars",
       "if (scalars[SKIPPED] != 0) return;\n"
       "for (int64_t i = tile_begin * N / 8; i < tile_end * N / 8; i++) {\n"
       "    float g = grads[i] * scalars[GRAD_SCALE];\n"
@@ -63,12 +81,17 @@ static const struct { const char *entry, *parameters, *body; int64_t tiles; } ke
       "    moment2[i] = scalars[BETA2] * moment2[i] + (1 - scalars[BETA2]) * g * g;\n"
       "    weights[i] -= scalars[LR] * scalars[DECAY] * weights[i];\n"
       "    weights[i] -= scalars[LR] * (moment1[i] / scalars[CORRECTION1]) /\n"
-      "                  ((float)__builtin_sqrt(moment2[i] / scalars[CORRECTION2]) + scalars[EPS]);\n"
-      "}", 8 },
-    { "count", "float *seen", "for (int i = 0; i < 5 && tile_begin < tile_end; i++) seen[i] += i + 1;", 1 },
+      "                  ((float)__builtin_sqrt(moment2[i] / scalars[CORRECTION2]) + "
+      "scalars[EPS]);\n"
+      "}",
+      8 },
+    { "count", "float *seen",
+      "for (int i = 0; i < 5 && tile_begin < tile_end; i++) seen[i] += i + 1;", 1 },
     { "prefill", "const int32_t *tokens, const float *table, float *logits",
       "for (int64_t t = tile_begin; t < tile_end; t++)\n"
-      "    for (int i = 0; i < 256; i++) logits[t * 256 + i] = tokens[t] < 0 ? 0 : table[tokens[t] * 256 + i];", 0 },
+      "    for (int i = 0; i < 256; i++) logits[t * 256 + i] = tokens[t] < 0 ? 0 : table[tokens[t] "
+      "* 256 + i];",
+      0 },
 };
 enum { K_CLEAR, K_FORWARD, K_BACKWARD, K_NORM, K_UPDATE, K_COUNT, K_PREFILL };
 
@@ -88,7 +111,8 @@ static void read_parameters(Plan *plan, const char *parameters, PlanKernel *kern
         size_t n = strcspn(at, ",");
         char *one = arena_strndup(plan->arena, at, n), *star = strchr(one, '*');
         PlanArg *arg = &kernel->args[kernel->n_args];
-        *arg = (PlanArg) { star + 1, strstr(one, "int32_t") ? DTYPE_I32 : DTYPE_F32, strstr(one, "const") != NULL };
+        *arg = (PlanArg){ star + 1, strstr(one, "int32_t") ? DTYPE_I32 : DTYPE_F32,
+                          strstr(one, "const") != NULL };
         text_printf(launch, "args[%u], ", kernel->n_args++);
         at += n + (at[n] ? 2 : 0);
     }
@@ -97,19 +121,21 @@ static void read_parameters(Plan *plan, const char *parameters, PlanKernel *kern
 static void add_kernels(Plan *plan) {
     add_source(plan, prelude);
     for (int i = 0; i < COUNT_OF(kernels); i++) {
-        PlanKernel *kernel = ARENA_PUSH(plan->arena, plan->kernels, plan->n_kernels, plan->cap_kernels);
+        PlanKernel *kernel =
+            ARENA_PUSH(plan->arena, plan->kernels, plan->n_kernels, plan->cap_kernels);
         Text launch = { 0 };
         kernel->family = "hand";
         kernel->entry = arena_printf(plan->arena, "bigram_%s", kernels[i].entry);
         read_parameters(plan, kernels[i].parameters, kernel, &launch);
         char *body = arena_strdup(plan->arena, kernels[i].body);
-        char *text = arena_printf(plan->arena,
+        char *text = arena_printf(
+            plan->arena,
             "#define T %lldL\n#define N %dL\n"
             "void %s(%s, int64_t tile_begin, int64_t tile_end) {\n%s\n}\n"
             "void %s_launch(void *const *args, int64_t tile_begin, int64_t tile_end) {\n"
             "    %s(%stile_begin, tile_end);\n}\n#undef T\n#undef N\n",
-            (long long)plan->tokens, TRAINED, kernel->entry, kernels[i].parameters, body, kernel->entry, kernel->entry,
-            text_cstr(&launch));
+            (long long)plan->tokens, TRAINED, kernel->entry, kernels[i].parameters, body,
+            kernel->entry, kernel->entry, text_cstr(&launch));
         text_finish(&launch);
         kernel->source = plan->n_sources;
         kernel->hash = text_hash(text);
@@ -118,11 +144,12 @@ static void add_kernels(Plan *plan) {
     }
 }
 
-/* Programs --------------------------------------------------------------------------------------------- */
+/* Programs ------------------------------------------------------------------------------------- */
 
-static uint32_t buffer(Plan *plan, PlanProgram *program, const char *name, Dtype dtype, Region region, int64_t offset,
-                       int64_t rows, int64_t columns) {
-    PlanBuffer *b = ARENA_PUSH(plan->arena, program->buffers, program->n_buffers, program->cap_buffers);
+static uint32_t buffer(Plan *plan, PlanProgram *program, const char *name, Dtype dtype,
+                       Region region, int64_t offset, int64_t rows, int64_t columns) {
+    PlanBuffer *b =
+        ARENA_PUSH(plan->arena, program->buffers, program->n_buffers, program->cap_buffers);
     *b = (PlanBuffer) { .name = name, .dtype = dtype, .region = region, .n_dims = columns ? 2 : 1,
                         .dims = { rows, columns }, .offset = offset,
                         .bytes = rows * (columns ? columns : 1) * dtype_bytes(dtype) };
@@ -130,15 +157,16 @@ static uint32_t buffer(Plan *plan, PlanProgram *program, const char *name, Dtype
     return program->n_buffers - 1;
 }
 
-static uint32_t io_buffer(Plan *plan, PlanProgram *program, int64_t *at, const char *name, Dtype dtype, int64_t rows,
-                          int64_t columns) {
+static uint32_t io_buffer(Plan *plan, PlanProgram *program, int64_t *at, const char *name,
+                          Dtype dtype, int64_t rows, int64_t columns) {
     uint32_t made = buffer(plan, program, name, dtype, REGION_io, *at, rows, columns);
     *at += round_up(program->buffers[made].bytes, PLAN_GRAIN);
     return made;
 }
 
 static void input(Plan *plan, PlanProgram *program, InputKind kind, int32_t k, uint32_t at) {
-    *ARENA_PUSH(plan->arena, program->inputs, program->n_inputs, program->cap_inputs) = (PlanInput) { kind, k, at };
+    *ARENA_PUSH(plan->arena, program->inputs, program->n_inputs, program->cap_inputs) =
+        (PlanInput){ kind, k, at };
 }
 
 static void metric(Plan *plan, PlanProgram *program, const char *name, double weight, uint32_t at) {
@@ -151,22 +179,27 @@ static void segment(Plan *plan, PlanProgram *program, const char *name) {
         (PlanSegment) { name, (int32_t)program->n_instrs, 0 };
 }
 
-static void launch(Plan *plan, PlanProgram *program, uint32_t kernel, int n, const PlanOperand *operands) {
+static void launch(Plan *plan, PlanProgram *program, uint32_t kernel, int n,
+                   const PlanOperand *operands) {
     *ARENA_PUSH(plan->arena, program->instrs, program->n_instrs, program->cap_instrs) =
         (PlanInstr) { kernel, program->n_operands, (uint32_t)n };
     for (int i = 0; i < n; i++)
-        *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) = operands[i];
+        *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) =
+            operands[i];
     program->segments[program->n_segments - 1].n++;
 }
 #define LAUNCH(kernel, ...)                                                                        \
-    launch(plan, program, kernel, COUNT_OF(((const PlanOperand[]) { __VA_ARGS__ })), (const PlanOperand[]) { __VA_ARGS__ })
+    launch(plan, program, kernel, COUNT_OF(((const PlanOperand[]){ __VA_ARGS__ })),                \
+           (const PlanOperand[]){ __VA_ARGS__ })
 
 static void row(Plan *plan, PlanProgram *program, uint32_t at, int32_t microbatch) {
-    *ARENA_PUSH(plan->arena, program->rows, program->n_rows, program->cap_rows) = (PlanRow) { at, microbatch, 0 };
+    *ARENA_PUSH(plan->arena, program->rows, program->n_rows, program->cap_rows) =
+        (PlanRow){ at, microbatch, 0 };
 }
 
 static PlanProgram *program_of(Plan *plan, const char *name) {
-    PlanProgram *program = ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
+    PlanProgram *program =
+        ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
     program->name = name;
     return program;
 }
@@ -191,8 +224,9 @@ static Common common_buffers(Plan *plan, PlanProgram *program) {
 
 static void launch_forward(Plan *plan, PlanProgram *program, const Common *c) {
     segment(plan, program, "forward");
-    LAUNCH(K_FORWARD, { c->tokens, OPERAND_READ }, { c->labels, OPERAND_READ }, { c->table, OPERAND_READ },
-           { c->scalars, OPERAND_READ }, { c->loss, OPERAND_ADD }, { c->load, OPERAND_ADD });
+    LAUNCH(K_FORWARD, { c->tokens, OPERAND_READ }, { c->labels, OPERAND_READ },
+           { c->table, OPERAND_READ }, { c->scalars, OPERAND_READ }, { c->loss, OPERAND_ADD },
+           { c->load, OPERAND_ADD });
 }
 
 static void add_step(Plan *plan) {
@@ -200,7 +234,8 @@ static void add_step(Plan *plan) {
     Common c = common_buffers(plan, program);
     uint32_t grads = buffer(plan, program, "grads", DTYPE_F32, REGION_grads, 0, TRAINED, 0);
     uint32_t g_table = buffer(plan, program, "table.g", DTYPE_F32, REGION_grads, 0, V, V);
-    uint32_t g_experts = buffer(plan, program, "experts.w.g", DTYPE_F32, REGION_grads, EXPERTS_AT, EXPERTS, 0);
+    uint32_t g_experts =
+        buffer(plan, program, "experts.w.g", DTYPE_F32, REGION_grads, EXPERTS_AT, EXPERTS, 0);
     uint32_t weights = buffer(plan, program, "weights", DTYPE_F32, REGION_weights, 0, TRAINED, 0);
     uint32_t moment1 = buffer(plan, program, "moment1", DTYPE_F32, REGION_moment1, 0, TRAINED, 0);
     uint32_t moment2 = buffer(plan, program, "moment2", DTYPE_F32, REGION_moment2, 0, TRAINED, 0);
@@ -209,8 +244,9 @@ static void add_step(Plan *plan) {
     LAUNCH(K_CLEAR, { grads, OPERAND_WRITE });
     launch_forward(plan, program, &c);
     segment(plan, program, "backward");
-    LAUNCH(K_BACKWARD, { c.tokens, OPERAND_READ }, { c.labels, OPERAND_READ }, { c.table, OPERAND_READ },
-           { c.scalars, OPERAND_READ }, { g_table, OPERAND_ADD }, { g_experts, OPERAND_ADD });
+    LAUNCH(K_BACKWARD, { c.tokens, OPERAND_READ }, { c.labels, OPERAND_READ },
+           { c.table, OPERAND_READ }, { c.scalars, OPERAND_READ }, { g_table, OPERAND_ADD },
+           { g_experts, OPERAND_ADD });
     segment(plan, program, "update");
     LAUNCH(K_NORM, { grads, OPERAND_READ }, { c.scalars, OPERAND_ADD });
     LAUNCH(K_UPDATE, { grads, OPERAND_READ }, { weights, OPERAND_ADD }, { moment1, OPERAND_ADD },
@@ -255,10 +291,27 @@ Plan *bigram_plan(int64_t sequence, int64_t sequences, int32_t microbatches) {
     plan->microbatches = microbatches;
     plan->n_trained = TRAINED;
     const PlanParam params[] = {
-        { .name = "table", .n_dims = 2, .dims = { V, V }, .init = PLAN_INIT_NORMAL, .std = 0.02, .decay = 1, .lr = 1 },
-        { .name = "experts.w", .per_expert = true, .n_dims = 3, .dims = { 2, 3, 4 }, .init = PLAN_INIT_NORMAL,
-          .std = 1, .decay = 1, .lr = 1, .offset = EXPERTS_AT },
-        { .name = "seen", .is_state = true, .n_dims = 1, .dims = { STATE }, .init = PLAN_INIT_ZEROS,
+        { .name = "table",
+          .n_dims = 2,
+          .dims = { V, V },
+          .init = PLAN_INIT_NORMAL,
+          .std = 0.02,
+          .decay = 1,
+          .lr = 1 },
+        { .name = "experts.w",
+          .per_expert = true,
+          .n_dims = 3,
+          .dims = { 2, 3, 4 },
+          .init = PLAN_INIT_NORMAL,
+          .std = 1,
+          .decay = 1,
+          .lr = 1,
+          .offset = EXPERTS_AT },
+        { .name = "seen",
+          .is_state = true,
+          .n_dims = 1,
+          .dims = { STATE },
+          .init = PLAN_INIT_ZEROS,
           .offset = STATE_AT },
     };
     for (int i = 0; i < COUNT_OF(params); i++)

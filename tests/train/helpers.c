@@ -53,7 +53,10 @@ char *read_whole(const char *path, size_t *n) {
 }
 
 size_t gzip_bytes(const void *bytes, size_t n, uint8_t *out, size_t cap) {
-    z_stream z = { .next_in = (Bytef *)(uintptr_t)bytes, .avail_in = (uInt)n, .next_out = out, .avail_out = (uInt)cap };
+    z_stream z = { .next_in = (Bytef *)(uintptr_t)bytes,
+                   .avail_in = (uInt)n,
+                   .next_out = out,
+                   .avail_out = (uInt)cap };
     assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
     deflateEnd(&z);
@@ -63,7 +66,8 @@ size_t gzip_bytes(const void *bytes, size_t n, uint8_t *out, size_t cap) {
 void expect_failure(Status status, Status expected, const char *part) {
     if (status != expected) print_error("found status %d: %s\n", status, status_message());
     assert_int_equal(status, expected);
-    if (!strstr(status_message(), part)) print_error("'%s' is not in: %s\n", part, status_message());
+    if (!strstr(status_message(), part))
+        print_error("'%s' is not in: %s\n", part, status_message());
     assert_non_null(strstr(status_message(), part));
 }
 

@@ -23,8 +23,8 @@ void expect_failure(Status status, Status expected, const char *part);
 #define EXPECT_OK(call) expect_ok((call), #call)
 void expect_ok(Status status, const char *what);
 
-// A bigram model over bytes: table [256, 256], experts.w [2, 3, 4] by expert (no gradient flows), the
-// state "seen" [5] (counts steps). Programs step, eval and prefill; kernels in C.
+// A bigram model over bytes: table [256, 256], experts.w [2, 3, 4] by expert (no gradient flows),
+// the state "seen" [5] (counts steps). Programs step, eval and prefill; kernels in C.
 Plan *bigram_plan(int64_t sequence, int64_t sequences, int32_t microbatches);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: what is saved comes back; damage of any byte, truncation, missing pieces and full disks are
-// refused with a message and lose nothing.
+// Checkpoints: what is saved comes back; damage of any byte, truncation, missing pieces and full
+// disks are refused with a message and lose nothing.
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,8 @@
 
 #include "tests/train/helpers.h"
 
-static const char *const files[] = { "weights.safetensors", "moment1.safetensors", "moment2.safetensors" };
+static const char *const files[] = { "weights.safetensors", "moment1.safetensors",
+                                     "moment2.safetensors" };
 static Plan *plan;
 static Arena *arena;
 static int64_t n_weights, n_trained;
@@ -33,7 +34,8 @@ static int make(void **state) {
         memory->moment1 = ARENA_ARRAY(arena, float, n_trained);
         memory->moment2 = ARENA_ARRAY(arena, float, n_trained);
     }
-    for (int64_t i = 0; i < n_weights; i++) saved.weights[i] = (float)hash_normal(1, 0, (uint64_t)i);
+    for (int64_t i = 0; i < n_weights; i++)
+        saved.weights[i] = (float)hash_normal(1, 0, (uint64_t)i);
     for (int64_t i = 0; i < n_trained; i++) {
         saved.moment1[i] = (float)hash_normal(1, 1, (uint64_t)i);
         saved.moment2[i] = (float)hash_normal(1, 2, (uint64_t)i);
@@ -68,7 +70,8 @@ static bool params_equal(const float *a, const float *b, bool states) {
 }
 
 static bool all_equal(void) {
-    return params_equal(saved.weights, loaded.weights, true) && params_equal(saved.moment1, loaded.moment1, false) &&
+    return params_equal(saved.weights, loaded.weights, true) &&
+           params_equal(saved.moment1, loaded.moment1, false) &&
            params_equal(saved.moment2, loaded.moment2, false);
 }
 
@@ -78,8 +81,12 @@ static bool all_zero(void) {
 }
 
 static void save_step(const char *run, int64_t step, int64_t keep) {
-    TrainState state = { .step = step, .tokens = step * 100, .sample = step * 7, .seconds = 0.1 * (double)step,
-                         .lr = 1.0 / 3, .skipped = 1 };
+    TrainState state = { .step = step,
+                         .tokens = step * 100,
+                         .sample = step * 7,
+                         .seconds = 0.1 * (double)step,
+                         .lr = 1.0 / 3,
+                         .skipped = 1 };
     json_t *extra = json_pack("{s:{s:s}}", "options", "data.files", "x");
     EXPECT_OK(checkpoint_save(run, plan, &saved, &state, extra, keep));
     json_decref(extra);
@@ -103,7 +110,8 @@ static void comes_back(void **state) {
     EXPECT_OK(load(run, &info));
     assert_true(all_equal());
     assert_string_equal(info.name, "step-12");
-    assert_true(info.state.step == 12 && info.state.tokens == 1200 && info.state.sample == 84 && info.state.skipped == 1);
+    assert_true(info.state.step == 12 && info.state.tokens == 1200 && info.state.sample == 84 &&
+                info.state.skipped == 1);
     assert_true(info.state.seconds == 0.1 * 12 && info.state.lr == 1.0 / 3);
     assert_true(hash_equal(info.plan, plan_hash(plan)));
     // Weights alone, as evaluation reads them.
@@ -111,7 +119,8 @@ static void comes_back(void **state) {
     TrainMemory weights = { .weights = loaded.weights };
     EXPECT_OK(checkpoint_load(run, arena, plan, &weights, &info));
     json_decref(info.manifest);
-    assert_true(params_equal(saved.weights, loaded.weights, true) && params_equal(loaded.moment1, NULL, false));
+    assert_true(params_equal(saved.weights, loaded.weights, true) &&
+                params_equal(loaded.moment1, NULL, false));
 }
 
 static void keeps_the_newest(void **state) {
@@ -119,7 +128,8 @@ static void keeps_the_newest(void **state) {
     const char *run = scratch_folder();
     for (int64_t step = 8; step <= 12; step++) save_step(run, step, 2);
     assert_false(file_exists(path_in(run, "checkpoints/step-10")));
-    assert_true(file_exists(path_in(run, "checkpoints/step-11")) && file_exists(path_in(run, "checkpoints/step-12")));
+    assert_true(file_exists(path_in(run, "checkpoints/step-11")) &&
+                file_exists(path_in(run, "checkpoints/step-12")));
     // Saving again at an earlier step: what lay after it belongs to a future that was left.
     save_step(run, 11, 2);
     assert_true(file_exists(path_in(run, "checkpoints/step-11")));
@@ -197,7 +207,8 @@ static void every_byte_of_the_manifest_matters(void **state) {
             write_file(path, bytes, n);
             CheckpointInfo info;
             if (checkpoint_read(folder, arena, plan, &loaded, &info) == OK) {
-                json_object_set_new(info.manifest, "check", json_incref(json_object_get(original, "check")));
+                json_object_set_new(info.manifest, "check",
+                                    json_incref(json_object_get(original, "check")));
                 assert_true(json_equal(info.manifest, original)); // white space for white space
                 json_decref(info.manifest);
             }
@@ -214,7 +225,8 @@ static void every_byte_of_the_manifest_matters(void **state) {
     json_object_set_new(original, "version", json_integer(2));
     EXPECT_OK(json_save(path, original));
     CheckpointInfo info;
-    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_VERSION, "has version 2, expected 1");
+    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_VERSION,
+                   "has version 2, expected 1");
     json_decref(original);
 }
 
@@ -255,7 +267,8 @@ static void another_plan_is_told_apart(void **state) {
                    "tensor 'table' is [3,5], the plan expects [2,5]");
     plan->params[0].dims[0] = 3;
     plan->params[0].name = "tables";
-    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_FORMAT, "lacks the tensor 'tables' of the plan");
+    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_FORMAT,
+                   "lacks the tensor 'tables' of the plan");
     plan->params[0].name = "table";
     plan->n_params--; // the plan has no "seen"
     expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_FORMAT,
@@ -265,7 +278,8 @@ static void another_plan_is_told_apart(void **state) {
     json_decref(info.manifest);
     plan->n_params++;
     plan->params[1].dims[0] = 3; // another expert
-    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_FORMAT, "lacks the tensor 'experts.w.expert.2'");
+    expect_failure(checkpoint_read(folder, arena, plan, &loaded, &info), ERR_FORMAT,
+                   "lacks the tensor 'experts.w.expert.2'");
     plan->params[1].dims[0] = 2;
 }
 
@@ -297,7 +311,7 @@ static void no_space(void **state) {
     }
 }
 
-/* safetensors on its own: no hash stands before the reader here -------------------------------------------- */
+/* safetensors on its own: no hash stands before the reader here -------------------------------- */
 
 static void write_tensor_file(const char *path, const char *header, size_t data) {
     char bytes[4096] = { 0 };
@@ -311,26 +325,39 @@ static void write_tensor_file(const char *path, const char *header, size_t data)
 static void wrong_headers(void **state) {
     (void)state;
     const char *path = path_in(scratch_folder(), "f.safetensors");
-    static const struct { const char *header; size_t data; const char *message; } cases[] = {
+    static const struct { const char *header; size_t data; const char *message;
+    } cases[] = {
         { "[]", 0, "its header is not an object" },
         { "{\"a\":1}", 0, "the entry of tensor 'a' is malformed" },
         { "{", 0, "its header is not JSON" },
         { "{\"a\":{},\"a\":{}}", 0, "its header is not JSON" },
         { "{\"__metadata__\":1}", 0, "its metadata is malformed" },
         { "{}", 4, "data follows its last tensor" },
-        { "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "tensor 'a' is BF16, expected F32" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "has 4 bytes, expected 8 for its shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "impossible shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "impossible shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0, "impossible shape" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "has 9 dimensions" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 4, "lies outside the file's data" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "lies outside the file's data" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "lies outside the file's data" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "the entry of tensor 'a' is malformed" },
-        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "tensor 'a' does not follow the one before" },
+        { "{\"a\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+          "tensor 'a' is BF16, expected F32" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4,
+          "has 4 bytes, expected 8 for its shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4,
+          "impossible shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4,
+          "impossible shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}", 0,
+          "impossible shape" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4,
+          "has 9 dimensions" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}", 4,
+          "lies outside the file's data" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4,
+          "lies outside the file's data" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4,
+          "lies outside the file's data" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4,
+          "the entry of tensor 'a' is malformed" },
+        { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8,
+          "tensor 'a' does not follow the one before" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "does not follow the one before" },
+          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+          4, "does not follow the one before" },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[2,6]}}", 8, "is not aligned" },
     };
     TensorFile file;
@@ -343,7 +370,8 @@ static void wrong_headers(void **state) {
         char bytes[16] = { 0 };
         memcpy(bytes, &lengths[i], 8);
         write_file(path, bytes, sizeof bytes);
-        expect_failure(tensors_open(path, arena, &file), ERR_FORMAT, "its header is longer than the file");
+        expect_failure(tensors_open(path, arena, &file), ERR_FORMAT,
+                       "its header is longer than the file");
     }
     for (size_t n = 0; n < 8; n++) {
         write_file(path, "\0\0\0\0\0\0\0", n);
@@ -367,7 +395,9 @@ static void tensors_in_any_order(void **state) {
     tensors_close(&file);
     // Names that JSON must escape survive.
     const float value = 3;
-    Tensor odd = { .name = "a \"b\" \\ \t \xc3\xa9", .n_dims = 1, .dims = { 1 }, .at = &value, .bytes = 4 };
+    Tensor odd = {
+        .name = "a \"b\" \\ \t \xc3\xa9", .n_dims = 1, .dims = { 1 }, .at = &value, .bytes = 4
+    };
     uint64_t bytes;
     Hash hash;
     EXPECT_OK(tensors_write(path, &odd, 1, &bytes, &hash));
@@ -382,7 +412,8 @@ static void flipped_headers_never_crash(void **state) {
     (void)state;
     const char *path = path_in(scratch_folder(), "f.safetensors");
     const float values[6] = { 1, 2, 3, 4, 5, 6 };
-    const Tensor tensors[] = { { "one", 2, { 2, 2 }, values, 16 }, { "two", 1, { 2 }, values + 4, 8 } };
+    const Tensor tensors[] = { { "one", 2, { 2, 2 }, values, 16 },
+                               { "two", 1, { 2 }, values + 4, 8 } };
     uint64_t n;
     Hash hash;
     EXPECT_OK(tensors_write(path, tensors, 2, &n, &hash));
@@ -397,7 +428,8 @@ static void flipped_headers_never_crash(void **state) {
             if (tensors_open(path, arena, &file) == OK) {
                 double sum = 0; // all of it can be read
                 for (int i = 0; i < file.n_tensors; i++)
-                    for (int64_t k = 0; k < file.tensors[i].bytes / 4; k++) sum += file.tensors[i].at[k];
+                    for (int64_t k = 0; k < file.tensors[i].bytes / 4; k++)
+                        sum += file.tensors[i].at[k];
                 assert_true(sum == 21);
                 tensors_close(&file);
             } else refused++;

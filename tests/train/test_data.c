@@ -25,7 +25,8 @@ static DataOptions over(const char *const *paths, int n) {
     return (DataOptions) { .files = paths, .n_files = n, .item = 1, .sequence = 4, .vocab = 256 };
 }
 
-static void expect_tokens(const DataSet *set, int64_t sequence, int64_t ahead, const int32_t *expected) {
+static void expect_tokens(const DataSet *set, int64_t sequence, int64_t ahead,
+                          const int32_t *expected) {
     int32_t found[8];
     data_tokens(set, sequence, ahead, found);
     for (int64_t t = 0; t < set->sequence; t++) assert_int_equal(found[t], expected[t]);
@@ -34,8 +35,8 @@ static void expect_tokens(const DataSet *set, int64_t sequence, int64_t ahead, c
 
 static void sequences_and_ends(void **state) {
     (void)state;
-    const char *paths[] = { file_of("a", "abcdefghij", 10), file_of("b", "\xff\x00\x80", 3), file_of("one", "x", 1),
-                            file_of("c", "ABCDE", 5) };
+    const char *paths[] = { file_of("a", "abcdefghij", 10), file_of("b", "\xff\x00\x80", 3),
+                            file_of("one", "x", 1), file_of("c", "ABCDE", 5) };
     DataOptions options = over(paths, 4);
     Data *data;
     EXPECT_OK(data_open(&options, &data));
@@ -121,10 +122,12 @@ static void uint16(void **state) {
     data_close(data);
     paths[0] = file_of("ids", ids, sizeof ids);
     options.vocab = 0x8b1f;
-    expect_failure(data_open(&options, &data), ERR_INPUT, "ids: token 35615 at offset 4, but the model's vocabulary is 35615");
+    expect_failure(data_open(&options, &data), ERR_INPUT,
+                   "ids: token 35615 at offset 4, but the model's vocabulary is 35615");
     options.vocab = 65536;
     paths[0] = file_of("odd", ids, 5);
-    expect_failure(data_open(&options, &data), ERR_INPUT, "odd has 5 bytes, which is not a whole number of 2-byte tokens");
+    expect_failure(data_open(&options, &data), ERR_INPUT,
+                   "odd has 5 bytes, which is not a whole number of 2-byte tokens");
 }
 
 static void wrong_files(void **state) {
@@ -139,7 +142,8 @@ static void wrong_files(void **state) {
     expect_failure(data_open(&options, &data), ERR_INPUT, "empty is empty");
     paths[0] = file_of("small", "ab\xc8", 3);
     options.vocab = 200;
-    expect_failure(data_open(&options, &data), ERR_INPUT, "small: token 200 at offset 2, but the model's vocabulary is 200");
+    expect_failure(data_open(&options, &data), ERR_INPUT,
+                   "small: token 200 at offset 2, but the model's vocabulary is 200");
     options.n_files = 0;
     expect_failure(data_open(&options, &data), ERR_ARGUMENT, "no training data");
     uint8_t packed[64];
@@ -148,13 +152,14 @@ static void wrong_files(void **state) {
     expect_failure(data_open(&options, &data), ERR_INPUT, "is empty once unpacked");
 }
 
-/* gzip ---------------------------------------------------------------------------------------------- */
+/* gzip ----------------------------------------------------------------------------------------- */
 
 enum { PLAIN = 3000 };
 static uint8_t plain[PLAIN], packed[2 * PLAIN + 200];
 
 static size_t pack(void) {
-    for (int i = 0; i < PLAIN; i++) plain[i] = (uint8_t)(hash_mix(1, 0, (uint64_t)i) % 7 ? i % 50 : i * 7);
+    for (int i = 0; i < PLAIN; i++)
+        plain[i] = (uint8_t)(hash_mix(1, 0, (uint64_t)i) % 7 ? i % 50 : i * 7);
     return gzip_bytes(plain, PLAIN, packed, sizeof packed);
 }
 
@@ -162,7 +167,8 @@ static void gzip_round_trip(void **state) {
     (void)state;
     size_t n = pack(), both = n + gzip_bytes(plain, 100, packed + n, sizeof packed - n), n_out;
     uint8_t *out;
-    assert_true(gzip_recognise(packed, n) && !gzip_recognise(packed, 2) && !gzip_recognise(plain, PLAIN));
+    assert_true(gzip_recognise(packed, n) && !gzip_recognise(packed, 2) &&
+                !gzip_recognise(plain, PLAIN));
     EXPECT_OK(gzip_unpack("f", packed, both, &out, &n_out));    // members follow each other
     assert_int_equal(n_out, PLAIN + 100);
     assert_memory_equal(out, plain, PLAIN);
@@ -172,7 +178,8 @@ static void gzip_round_trip(void **state) {
     EXPECT_OK(gzip_unpack("f", packed, both + 20, &out, &n_out));
     free(out);
     packed[both + 19] = 1;
-    expect_failure(gzip_unpack("f", packed, both + 20, &out, &n_out), ERR_FORMAT, "f: bytes that are not gzip follow");
+    expect_failure(gzip_unpack("f", packed, both + 20, &out, &n_out), ERR_FORMAT,
+                   "f: bytes that are not gzip follow");
     // An extra field, which is how dictzip keeps its index.
     uint8_t extra[PLAIN + 200];
     memcpy(extra, packed, 10);
@@ -207,7 +214,8 @@ static void gzip_damaged_anywhere(void **state) {
     int refused = 0;
     for (size_t at = 0; at < n; at++) {
         packed[at] ^= 0x10;
-        // Modification time, flags and system in the header, and spare bits of the last block, are not data.
+        // Modification time, flags and system in the header, and spare bits of the last block, are
+        // not data.
         if (gzip_unpack("f", packed, n, &out, &n_out) != OK) {
             refused++;
             assert_non_null(strstr(status_message(), "f: "));
@@ -237,12 +245,13 @@ static void gzip_file(void **state) {
     expect_failure(data_open(&options, &data), ERR_FORMAT, "cut.gz: its gzip data ends at offset");
 }
 
-/* Order --------------------------------------------------------------------------------------------- */
+/* Order ---------------------------------------------------------------------------------------- */
 
 static void order_is_a_bijection(void **state) {
     (void)state;
     static uint8_t seen[5000];
-    const int64_t sizes[] = { 1, 2, 3, 4, 5, 15, 16, 17, 64, 65, 255, 256, 257, 1000, 4096, 4097, 5000 };
+    const int64_t sizes[] = { 1,  2,   3,   4,   5,    15,   16,   17,  64,
+                              65, 255, 256, 257, 1000, 4096, 4097, 5000 };
     for (int s = 0; s < COUNT_OF(sizes); s++)
         for (int64_t epoch = 0; epoch < 3; epoch++) {
             memset(seen, 0, sizeof seen);
@@ -275,11 +284,16 @@ static void order_depends_on_seed_and_epoch(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sequences_and_ends),        cmocka_unit_test(held_out_is_invisible),
-        cmocka_unit_test(uint16),                    cmocka_unit_test(wrong_files),
-        cmocka_unit_test(gzip_round_trip),           cmocka_unit_test(gzip_truncated_anywhere),
-        cmocka_unit_test(gzip_damaged_anywhere),     cmocka_unit_test(gzip_file),
-        cmocka_unit_test(order_is_a_bijection),      cmocka_unit_test(order_depends_on_seed_and_epoch),
+        cmocka_unit_test(sequences_and_ends),
+        cmocka_unit_test(held_out_is_invisible),
+        cmocka_unit_test(uint16),
+        cmocka_unit_test(wrong_files),
+        cmocka_unit_test(gzip_round_trip),
+        cmocka_unit_test(gzip_truncated_anywhere),
+        cmocka_unit_test(gzip_damaged_anywhere),
+        cmocka_unit_test(gzip_file),
+        cmocka_unit_test(order_is_a_bijection),
+        cmocka_unit_test(order_depends_on_seed_and_epoch),
     };
     return cmocka_run_group_tests_name("data", tests, make, NULL);
 }

@@ -9,17 +9,19 @@
 static void cut_where_the_run_goes_on(void **state) {
     (void)state;
     const char *path = path_in(scratch_folder(), "metrics.jsonl");
-    static const struct { const char *before; int64_t step; const char *after; } cases[] = {
+    static const struct { const char *before; int64_t step; const char *after;
+    } cases[] = {
         { "", 0, "" },
-        { "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 3, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n" },
+        { "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 3,
+          "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n" },
         { "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 2, "{\"step\":1}\n{\"step\":2}\n" },
         { "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n", 0, "" },
-        { "{\"step\":1}\n{\"step\":2}", 9, "{\"step\":1}\n" },           // torn
+        { "{\"step\":1}\n{\"step\":2}", 9, "{\"step\":1}\n" }, // torn
         { "{\"step\":1}\n{\"st", 9, "{\"step\":1}\n" },
         { "{\"step\":1}\nnonsense\n{\"step\":2}\n", 9, "{\"step\":1}\n" },
         { "{\"step\":1}\n{\"step\":\"2\"}\n", 9, "{\"step\":1}\n" },
         { "{\"step\":1}\n\n{\"step\":2}\n", 9, "{\"step\":1}\n" },
-        { "{\"step\":20}\n{\"step\":40}\n", 39, "{\"step\":20}\n" },     // evaluations are sparse
+        { "{\"step\":20}\n{\"step\":40}\n", 39, "{\"step\":20}\n" }, // evaluations are sparse
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         write_file(path, cases[i].before, strlen(cases[i].before));
@@ -44,7 +46,8 @@ static void full_disk_is_an_error(void **state) {
     (void)state;
     FILE *file = fopen("/dev/full", "a");
     if (!file) skip();
-    expect_failure(metrics_write(file, "m", json_pack("{s:i}", "step", 1)), ERR_IO, "cannot write m: No space");
+    expect_failure(metrics_write(file, "m", json_pack("{s:i}", "step", 1)), ERR_IO,
+                   "cannot write m: No space");
     fclose(file);
 }
 
@@ -85,7 +88,8 @@ static void run_record(void **state) {
         bytes[at] ^= 4;
         write_file(path, bytes, n);
         if (run_read_options(run, read, &record) == OK) { // another spelling of the same number
-            assert_true(json_equal(json_object_get(record, "options"), json_object_get(original, "options")));
+            assert_true(json_equal(json_object_get(record, "options"),
+                                   json_object_get(original, "options")));
             json_decref(record);
             same++;
         }
@@ -98,7 +102,8 @@ static void run_record(void **state) {
     write_file(path_in(run, "plan.txt"), "plan 9\n", 7);
     assert_int_not_equal(run_read_plan(run, false, &again), OK);
     assert_non_null(strstr(status_message(), "plan.txt: "));
-    expect_failure(run_read_options(scratch_folder(), read, NULL), ERR_INPUT, "is not the folder of a run: it has no run.json");
+    expect_failure(run_read_options(scratch_folder(), read, NULL), ERR_INPUT,
+                   "is not the folder of a run: it has no run.json");
     plan_destroy(plan);
     options_destroy(options);
     options_destroy(read);

@@ -51,8 +51,9 @@ static void rows_are_sound(void **state) {
 
 static void flags_and_words(void **state) {
     (void)state;
-    EXPECT_OK(PARSE(FOR_TRAIN, "spec.lua", "size=tiny", "--data", "a", "b", "--steps", "12", "--lr=1e-3", "--set",
-                    "optim.beta2=0.5", "--schedule", "linear", "--data", "c", "--out", "run", "--", "--x"));
+    EXPECT_OK(PARSE(FOR_TRAIN, "spec.lua", "size=tiny", "--data", "a", "b", "--steps", "12",
+                    "--lr=1e-3", "--set", "optim.beta2=0.5", "--schedule", "linear", "--data", "c",
+                    "--out", "run", "--", "--x"));
     assert_int_equal(n_words, 3);
     assert_string_equal(words[1], "size=tiny");
     assert_string_equal(words[2], "--x");
@@ -70,9 +71,12 @@ static void flags_and_words(void **state) {
 
 static void every_wrong_use(void **state) {
     (void)state;
-    static const struct { int command; const char *a, *b, *message; } cases[] = {
-        { FOR_TRAIN, "--stepz", "3", "unknown option '--stepz' of 'train'\n  hint: did you mean --steps?" },
-        { FOR_TRAIN, "--frobnicate", "3", "unknown option '--frobnicate' of 'train'\n  hint: 'moec train --help' lists" },
+    static const struct { int command; const char *a, *b, *message;
+    } cases[] = {
+        { FOR_TRAIN, "--stepz", "3",
+          "unknown option '--stepz' of 'train'\n  hint: did you mean --steps?" },
+        { FOR_TRAIN, "--frobnicate", "3",
+          "unknown option '--frobnicate' of 'train'\n  hint: 'moec train --help' lists" },
         { FOR_TRAIN, "-n", "3", "unknown option '-n'" },
         { FOR_RESUME, "--seed", "3", "--seed is fixed for the life of a run" },
         { FOR_TRAIN, "--steps", NULL, "--steps needs a value\n  hint: --steps steps" },
@@ -91,26 +95,32 @@ static void every_wrong_use(void **state) {
         { FOR_TRAIN, "--lr", "inf", "--lr is 'inf', expected a number" },
         { FOR_TRAIN, "--lr", "0x1p3", "--lr is '0x1p3', expected a number" },
         { FOR_TRAIN, "--lr", "1e999", "--lr is '1e999', expected a number" },
-        { FOR_TRAIN, "--schedule", "cosin", "--schedule is 'cosin', expected one of cosine|linear|constant\n  hint: did you "
-                                            "mean 'cosine'?" },
+        { FOR_TRAIN, "--schedule", "cosin",
+          "--schedule is 'cosin', expected one of cosine|linear|constant\n  hint: did you "
+          "mean 'cosine'?" },
         { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|constant" },
-        { FOR_TRAIN, "--tokens", "uint32", "--tokens is 'uint32', expected one of bytes|uint16\n  hint: did you mean" },
+        { FOR_TRAIN, "--tokens", "uint32",
+          "--tokens is 'uint32', expected one of bytes|uint16\n  hint: did you mean" },
         { FOR_TRAIN, "--set", "optim.lr", "--set is given 'optim.lr', expected path=value" },
-        { FOR_TRAIN, "--set", "optim.lrr=1", "--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?" },
-        { FOR_TRAIN, "--set", "zzz.zzzzzzz=1", "--set: unknown path 'zzz.zzzzzzz' of 'train'\n  hint: 'moec train --help'" },
+        { FOR_TRAIN, "--set", "optim.lrr=1",
+          "--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?" },
+        { FOR_TRAIN, "--set", "zzz.zzzzzzz=1",
+          "--set: unknown path 'zzz.zzzzzzz' of 'train'\n  hint: 'moec train --help'" },
         { FOR_TRAIN, "--set", "optim.lr=-2", "optim.lr is -2, expected 0 to 1000" },
         { FOR_SAMPLE, "--set", "optim.lr=1", "--set: unknown path 'optim.lr' of 'sample'" },
         { FOR_EVAL, "--quiet=maybe", NULL, "--quiet is 'maybe', expected on or off" },
         { FOR_SAMPLE, "--top-p", "0", "--top-p is 0, expected 1e-06 to 1 probability" },
     };
     for (int i = 0; i < COUNT_OF(cases); i++)
-        expect_failure(PARSE(cases[i].command, cases[i].a, cases[i].b), ERR_ARGUMENT, cases[i].message);
+        expect_failure(PARSE(cases[i].command, cases[i].a, cases[i].b), ERR_ARGUMENT,
+                       cases[i].message);
 }
 
 static void record_reads_back(void **state) {
     (void)state;
-    EXPECT_OK(PARSE(FOR_TRAIN, "--lr", "0.1234567890123456789", "--steps", "999999999999", "--data", "x y", "z",
-                    "--schedule", "constant", "--tokens", "uint16", "--eps", "1e-30", "--log-interval", "0"));
+    EXPECT_OK(PARSE(FOR_TRAIN, "--lr", "0.1234567890123456789", "--steps", "999999999999", "--data",
+                    "x y", "z", "--schedule", "constant", "--tokens", "uint16", "--eps", "1e-30",
+                    "--log-interval", "0"));
     json_t *record = options_record(options);
     assert_non_null(record);
     assert_null(json_object_get(record, "run.out"));     // not part of a record
@@ -136,18 +146,21 @@ static void record_reads_back(void **state) {
 
 static void wrong_records(void **state) {
     (void)state;
-    static const struct { const char *text; Status status; const char *message; } cases[] = {
+    static const struct { const char *text; Status status; const char *message;
+    } cases[] = {
         { "[]", ERR_FORMAT, "r: expected an object" },
         { "{\"optim.speed\": 1}", ERR_VERSION, "r: unknown option 'optim.speed'" },
         { "{\"sample.length\": 1}", ERR_VERSION, "r: unknown option 'sample.length'" },
         { "{\"optim.lr\": -1}", ERR_FORMAT, "r: optim.lr is -1, expected 0 to 1000" },
         { "{\"optim.lr\": [1]}", ERR_FORMAT, "r: optim.lr has a value of a wrong type" },
-        { "{\"data.files\": [1]}", ERR_FORMAT, "r: data.files holds something that is not a file name" },
+        { "{\"data.files\": [1]}", ERR_FORMAT,
+          "r: data.files holds something that is not a file name" },
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         json_t *record = json_loads(cases[i].text, 0, NULL);
         assert_non_null(record);
-        expect_failure(options_read_record(options, record, "r"), cases[i].status, cases[i].message);
+        expect_failure(options_read_record(options, record, "r"), cases[i].status,
+                       cases[i].message);
         json_decref(record);
     }
 }
@@ -164,7 +177,8 @@ static void help_and_reference_have_every_row(void **state) {
             snprintf(flag, sizeof flag, "  %s ", option_info[i].flag);
             snprintf(path, sizeof path, "| `%s` |", option_info[i].path);
             assert_non_null(strstr(reference.at, path));
-            if (option_info[i].commands & command) assert_non_null(strstr(help.at, option_info[i].help));
+            if (option_info[i].commands & command)
+                assert_non_null(strstr(help.at, option_info[i].help));
             else if (command == FOR_TRAIN && strcmp(option_info[i].flag, "--seed"))
                 assert_null(strstr(help.at, flag));
         }
@@ -183,7 +197,8 @@ static void schedules(void **state) {
     EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "linear"));
     assert_true(schedule_lr(options, 50, 0) == 0.55);
     EXPECT_OK(PARSE(FOR_TRAIN, "--seconds", "10")); // whichever is further
-    assert_true(schedule_progress(options, 50, 2) == 0.5 && schedule_progress(options, 50, 7.5) == 0.75);
+    assert_true(schedule_progress(options, 50, 2) == 0.5 &&
+                schedule_progress(options, 50, 7.5) == 0.75);
     assert_true(schedule_progress(options, 500, 0) == 1);
     EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "constant", "--warmup", "0"));
     assert_true(schedule_lr(options, 99, 9) == 1);

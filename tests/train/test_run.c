@@ -42,24 +42,27 @@ static void same_weights(const char *a, const char *b, const char *step) {
 }
 
 static void expect_run(int expected, int found) {
-    if (expected != found) print_error("exit status %d\n%s\n%s\n", found, command_output(), command_errors());
+    if (expected != found)
+        print_error("exit status %d\n%s\n%s\n", found, command_output(), command_errors());
     assert_int_equal(found, expected);
 }
 
 static void expect_error(const char *part) {
-    if (!strstr(command_errors(), part)) print_error("'%s' is not in: %s\n", part, command_errors());
+    if (!strstr(command_errors(), part))
+        print_error("'%s' is not in: %s\n", part, command_errors());
     assert_non_null(strstr(command_errors(), part));
 }
 
 static void a_run_from_end_to_end(void **state) {
     (void)state;
     char *run = path_in(folder, "run"), *other = path_in(folder, "other");
-    expect_run(0, COMMAND(program, plan_path, "--data", data, "--held-out", "500", "--out", run, "--steps", "40", "--lr",
-                          "0.1", "--warmup", "0", "--threads", "2"));
+    expect_run(0, COMMAND(program, plan_path, "--data", data, "--held-out", "500", "--out", run,
+                          "--steps", "40", "--lr", "0.1", "--warmup", "0", "--threads", "2"));
     assert_non_null(strstr(command_output(), "bits per byte over 500 bytes"));
     expect_error("step 40/40  loss ");
     char *result = strdup(command_output());
-    expect_run(0, COMMAND(program, "eval", run, "--threads", "1")); // the same number, from the checkpoint
+    expect_run(
+        0, COMMAND(program, "eval", run, "--threads", "1")); // the same number, from the checkpoint
     assert_string_equal(result, command_output());
     free(result);
     char *end;
@@ -69,12 +72,14 @@ static void a_run_from_end_to_end(void **state) {
     assert_string_equal(command_errors(), "");
     expect_run(0, COMMAND(program, "eval", run, "--eval-data", data));
     assert_non_null(strstr(command_output(), "over 3999 bytes"));
-    expect_run(0, COMMAND(program, "sample", run, "--prompt", "to ", "--bytes", "30", "--temperature", "0"));
+    expect_run(0, COMMAND(program, "sample", run, "--prompt", "to ", "--bytes", "30",
+                          "--temperature", "0"));
     assert_int_equal(strlen(command_output()), 3 + 30 + 1);
     assert_int_equal(strncmp(command_output(), "to ", 3), 0);
     // Interrupted by --steps and resumed with more, where the schedule does not depend on the end.
-    char *words[] = { program, plan_path, "--data", data, "--held-out", "500", "--out", other, "--steps", "15", "--lr",
-                      "0.1", "--schedule", "constant", NULL };
+    char *words[] = { program, plan_path, "--data",     data,       "--held-out",
+                      "500",   "--out",   other,        "--steps",  "15",
+                      "--lr",  "0.1",     "--schedule", "constant", NULL };
     expect_run(0, command_run(words));
     expect_run(0, COMMAND(program, "resume", other, "--steps", "25"));
     expect_error("resuming");
@@ -90,7 +95,8 @@ static void killed_by_a_signal(void **state) {
     (void)state;
     for (int i = 0; i < 2; i++) {
         char *run = path_in(folder, i ? "term" : "int"), *metrics = path_in(run, "metrics.jsonl");
-        char *words[] = { program, plan_path, "--data", data, "--out", run, "--steps", "1000000", NULL };
+        char *words[] = { program, plan_path, "--data",  data, "--out",
+                          run,     "--steps", "1000000", NULL };
         char *said = path_in(folder, "said");
         int out = open(said, O_RDWR | O_CREAT | O_TRUNC, 0644);
         pid_t child = command_start(words, out, out);
@@ -111,7 +117,8 @@ static void killed_by_a_signal(void **state) {
 
 static void wrong_commands(void **state) {
     (void)state;
-    char *run = path_in(folder, "wrong"), *missing = path_in(folder, "missing"), *bad = path_in(folder, "bad.plan");
+    char *run = path_in(folder, "wrong"), *missing = path_in(folder, "missing"),
+         *bad = path_in(folder, "bad.plan");
     expect_run(2, COMMAND(program));
     expect_run(0, COMMAND(program, "--help"));
     assert_non_null(strstr(command_output(), "--weight-decay"));
@@ -131,18 +138,20 @@ static void wrong_commands(void **state) {
     expect_error("no end to the run");
     expect_run(2, COMMAND(program, plan_path, "--data", missing, "--out", run, "--steps", "1"));
     expect_error("cannot open the data file");
-    expect_run(2, COMMAND(program, plan_path, "--batch", "9", "--data", data, "--out", run, "--steps", "1"));
+    expect_run(2, COMMAND(program, plan_path, "--batch", "9", "--data", data, "--out", run,
+                          "--steps", "1"));
     expect_error("are decided by the plan");
     expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", run, "--stepps", "1"));
     expect_error("did you mean --steps?");
-    assert_false(file_exists(run));                             // none of these left anything behind
+    assert_false(file_exists(run)); // none of these left anything behind
     expect_run(2, COMMAND(program, "resume", folder));
     expect_error("is not the folder of a run");
     expect_run(2, COMMAND(program, "eval"));
     expect_error("no RUN given");
     expect_run(2, COMMAND(program, "sample", "a", "b"));
     expect_error("one RUN expected");
-    expect_run(1, COMMAND(program, plan_path, "--data", data, "--out", "/proc/no/run", "--steps", "1"));
+    expect_run(
+        1, COMMAND(program, plan_path, "--data", data, "--out", "/proc/no/run", "--steps", "1"));
     expect_error("cannot make the folder");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop over a plan written by hand: it learns, and its bits depend on nothing but plan,
-// options and data.
+// The training loop over a plan written by hand: it learns, and its bits depend on nothing but
+// plan, options and data.
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
@@ -38,8 +38,10 @@ static int drop(void **state) {
 // Options of a run over the text, then the words of `more`, ended by NULL.
 static Options *options_of(const char *run, const char *const *more) {
     Options *options = options_create();
-    char *argv[40] = { "train", "--data", text_path, "--held-out", "1000", "--out", (char *)(uintptr_t)run, "--warmup",
-                       "2", "--threads", "1", "--lr", "0.05" };
+    char *argv[40] = {
+        "train",    "--data", text_path,   "--held-out", "1000", "--out", (char *)(uintptr_t)run,
+        "--warmup", "2",      "--threads", "1",          "--lr", "0.05"
+    };
     int argc = 13, n;
     for (; more && *more; more++) argv[argc++] = (char *)(uintptr_t)*more;
     const char *words[40];
@@ -49,11 +51,14 @@ static Options *options_of(const char *run, const char *const *more) {
 }
 #define MORE(...) (const char *const[]) { __VA_ARGS__, NULL }
 
-static Status train_with(const char *run, const Plan *of, const char *const *more, bool resume, FILE *progress) {
+static Status train_with(const char *run, const Plan *of, const char *const *more, bool resume,
+                         FILE *progress) {
     Options *options = options_of(run, more);
     RunSource source = { .plan = of };
     Status status = resume ? OK : run_create(run, &source, options);
-    TrainJob job = { .plan = of, .options = options, .run = run, .resume = resume, .progress = progress };
+    TrainJob job = {
+        .plan = of, .options = options, .run = run, .resume = resume, .progress = progress
+    };
     if (status == OK) status = train_run(&job);
     options_destroy(options);
     return status;
@@ -89,10 +94,17 @@ static int losses_of(const char *run, double *losses, int cap) {
         assert_int_equal(json_integer_value(json_object_get(object, "step")), steps + 1);
         assert_true(steps < cap);
         losses[steps] = json_real_value(json_object_get(object, "train/CE loss"));
-        static const char *const fields[] = { "tokens", "time", "optim/total grad norm", "optim/LR (group 0)",
-                                              "optim/step skipped", "throughput/device/TPS", "train/layers.1.ffn.load",
-                                              "train/block 01/load imbalance", "train/total loss" };
-        for (int i = 0; i < COUNT_OF(fields); i++) assert_non_null(json_object_get(object, fields[i]));
+        static const char *const fields[] = { "tokens",
+                                              "time",
+                                              "optim/total grad norm",
+                                              "optim/LR (group 0)",
+                                              "optim/step skipped",
+                                              "throughput/device/TPS",
+                                              "train/layers.1.ffn.load",
+                                              "train/block 01/load imbalance",
+                                              "train/total loss" };
+        for (int i = 0; i < COUNT_OF(fields); i++)
+            assert_non_null(json_object_get(object, fields[i]));
         assert_int_equal(json_array_size(json_object_get(object, "train/layers.1.ffn.load")), 4);
         assert_true(json_real_value(json_object_get(object, "train/block 01/load imbalance")) >= 1);
         json_decref(object);
@@ -104,7 +116,9 @@ static int losses_of(const char *run, double *losses, int cap) {
 static void learns(void **state) {
     (void)state;
     char *run = fresh();
-    EXPECT_OK(train_with(run, plan, MORE("--steps", "60", "--eval-interval", "20", "--save-interval", "25"), false, NULL));
+    EXPECT_OK(train_with(run, plan,
+                         MORE("--steps", "60", "--eval-interval", "20", "--save-interval", "25"),
+                         false, NULL));
     double losses[64];
     assert_int_equal(losses_of(run, losses, 64), 60);
     assert_true(fabs(losses[0] - log(256)) < 0.05);             // knows nothing
@@ -125,7 +139,8 @@ static void threads_and_repeats_give_the_same_bits(void **state) {
     const char *const threads[] = { "1", "1", "2", "3" };
     for (int i = 0; i < 4; i++) {
         runs[i] = fresh();
-        EXPECT_OK(train_with(runs[i], plan, MORE("--steps", "8", "--threads", threads[i]), false, NULL));
+        EXPECT_OK(
+            train_with(runs[i], plan, MORE("--steps", "8", "--threads", threads[i]), false, NULL));
         if (i) same_checkpoints(runs[0], runs[i], 8);
     }
     char *other = fresh(); // and the comparison can tell runs apart
@@ -141,14 +156,15 @@ static void resume_gives_the_same_bits(void **state) {
     char *whole = fresh(), *parts = fresh();
     EXPECT_OK(train_with(whole, plan, MORE("--steps", "6"), false, NULL));
     EXPECT_OK(train_with(parts, plan, MORE("--steps", "6", "--save-interval", "3"), false, NULL));
-    // Back to step 3: the later checkpoint goes, as if the run had been killed after it wrote metrics.
+    // Back to step 3: the later checkpoint goes, as if the run had been killed after it wrote
+    // metrics.
     const char *latest = path_in(parts, "checkpoints/latest");
     write_file(latest, "step-3\n", 7);
     EXPECT_OK(train_with(parts, plan, MORE("--steps", "6"), true, NULL));
     same_checkpoints(whole, parts, 6);
     double a[9], b[9];
     assert_int_equal(losses_of(whole, a, 8), 6);
-    assert_int_equal(losses_of(parts, b, 8), 6);                // lines past step 3 were cut, then written again
+    assert_int_equal(losses_of(parts, b, 8), 6); // lines past step 3 were cut, then written again
     for (int i = 0; i < 6; i++) assert_true(a[i] == b[i]);
     EXPECT_OK(train_with(parts, plan, MORE("--steps", "9"), true, NULL)); // and further
     assert_int_equal(losses_of(parts, b, 9), 9);
@@ -184,7 +200,8 @@ static void resume_refuses_other_data(void **state) {
     char *text = read_whole(text_path, &n);
     text[100] ^= 1;
     write_file(text_path, text, n);
-    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_INPUT, "has changed since the checkpoint");
+    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_INPUT,
+                   "has changed since the checkpoint");
     text[100] ^= 1;
     write_file(text_path, text, n);
     EXPECT_OK(train_with(run, plan, MORE("--steps", "4"), true, NULL));
@@ -213,9 +230,11 @@ static void state_counts_steps(void **state) {
 static void divergence_is_reported(void **state) {
     (void)state;
     char *run = fresh();
-    expect_failure(train_with(run, plan, MORE("--steps", "90", "--lr", "1000", "--weight-decay", "1000", "--warmup", "0"),
-                              false, NULL),
-                   ERR_NUMERIC, "20 steps in a row had non-finite gradients");
+    expect_failure(
+        train_with(run, plan,
+                   MORE("--steps", "90", "--lr", "1000", "--weight-decay", "1000", "--warmup", "0"),
+                   false, NULL),
+        ERR_NUMERIC, "20 steps in a row had non-finite gradients");
     size_t n;
     char *text = read_whole(path_in(run, "metrics.jsonl"), &n);
     assert_non_null(strstr(text, "\"optim/step skipped\":1"));
@@ -225,12 +244,14 @@ static void divergence_is_reported(void **state) {
 static void budgets(void **state) {
     (void)state;
     char *run = fresh();
-    expect_failure(train_with(run, plan, NULL, false, NULL), ERR_ARGUMENT, "no end to the run\n  hint: give --steps N or");
+    expect_failure(train_with(run, plan, NULL, false, NULL), ERR_ARGUMENT,
+                   "no end to the run\n  hint: give --steps N or");
     run = fresh();
     EXPECT_OK(train_with(run, plan, MORE("--seconds", "0.2"), false, NULL));
     double losses[20000];
     assert_true(losses_of(run, losses, 20000) > 1);
-    expect_failure(train_with(run, plan, MORE("--steps", "3"), false, NULL), ERR_ARGUMENT, "already holds a run\n  hint: 'moec");
+    expect_failure(train_with(run, plan, MORE("--steps", "3"), false, NULL), ERR_ARGUMENT,
+                   "already holds a run\n  hint: 'moec");
 }
 
 static void lock_is_exclusive(void **state) {
@@ -239,12 +260,13 @@ static void lock_is_exclusive(void **state) {
     EXPECT_OK(train_with(run, plan, MORE("--steps", "2"), false, NULL));
     int lock;
     EXPECT_OK(run_lock(run, &lock));
-    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_ARGUMENT, "another process is training in");
+    expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_ARGUMENT,
+                   "another process is training in");
     close(lock);
     EXPECT_OK(train_with(run, plan, MORE("--steps", "4"), true, NULL));
 }
 
-/* Interruption: a thread waits for the first line of metrics, then raises the signal ------------------------ */
+/* Interruption: a thread waits for the first line of metrics, then raises the signal ----------- */
 
 static void on_signal(int number) {
     (void)number;
@@ -267,19 +289,22 @@ static void signal_finishes_the_step_and_saves(void **state) {
     signal(SIGTERM, on_signal);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, interrupt, path_in(run, "metrics.jsonl")), 0);
-    expect_failure(train_with(run, plan, MORE("--steps", "100000", "--schedule", "constant"), false, NULL),
-                   ERR_INTERRUPTED, "which is saved\n  hint: 'moec resume");
+    expect_failure(
+        train_with(run, plan, MORE("--steps", "100000", "--schedule", "constant"), false, NULL),
+        ERR_INTERRUPTED, "which is saved\n  hint: 'moec resume");
     pthread_join(thread, NULL);
     signal(SIGTERM, SIG_DFL);
     double losses[20000];
     int steps = losses_of(run, losses, 20000);
     assert_true(steps >= 1);
     assert_true(file_exists(path_in(run, "checkpoints/latest")));
-    // What was saved is the step that the metrics end with, and going on gives the uninterrupted bits.
+    // What was saved is the step that the metrics end with, and going on gives the uninterrupted
+    // bits.
     char more[32];
     snprintf(more, sizeof more, "%d", steps + 2);
     EXPECT_OK(train_with(run, plan, MORE("--steps", more, "--schedule", "constant"), true, NULL));
-    EXPECT_OK(train_with(whole, plan, MORE("--steps", more, "--schedule", "constant"), false, NULL));
+    EXPECT_OK(
+        train_with(whole, plan, MORE("--steps", more, "--schedule", "constant"), false, NULL));
     same_checkpoints(run, whole, steps + 2);
 }
 
@@ -298,7 +323,7 @@ static void progress_has_plain_lines(void **state) {
     assert_null(strchr(text, '\033'));
 }
 
-/* Evaluation and sampling ------------------------------------------------------------------------------------ */
+/* Evaluation and sampling ---------------------------------------------------------------------- */
 
 static void evaluation_is_exact(void **state) {
     (void)state;
@@ -326,7 +351,8 @@ static void evaluation_is_exact(void **state) {
     assert_true(result.n_targets >= 100 && result.n_targets <= 112);
     Text line = { 0 };
     eval_print(&(EvalResult) { log(2) * 2, 7 }, true, &line);
-    assert_string_equal(line.at, "held out: 2.0000 bits per byte over 7 bytes (loss 1.3863, perplexity 4.000)");
+    assert_string_equal(
+        line.at, "held out: 2.0000 bits per byte over 7 bytes (loss 1.3863, perplexity 4.000)");
     text_finish(&line);
     exec_destroy(exec);
     data_close(data);
@@ -348,7 +374,8 @@ static void sampling(void **state) {
     exec_init(exec, 1);
     float *table = exec_region(exec, REGION_weights);
     memset(table, 0, 256 * 256 * sizeof *table);
-    for (int i = 0; i < 256; i++) table[i * 256 + (i == 'z' ? 'a' : i + 1) % 256] = 50; // a follows z, else the next
+    for (int i = 0; i < 256; i++)
+        table[i * 256 + (i == 'z' ? 'a' : i + 1) % 256] = 50; // a follows z, else the next
     Gathered greedy = { 0 }, drawn = { 0 }, again = { 0 };
     const int32_t prompt[] = { 'q', 'x' };
     SampleOptions options = { prompt, 2, 40, 0, 1, 1, gather, &greedy };
@@ -373,7 +400,7 @@ static void drawing(void **state) {
     const float logits[] = { 0, 2, 1, 2 };
     int32_t work[4];
     assert_int_equal(sample_draw(logits, 4, 0, 1, 0.9, work), 1);         // ties to the lower id
-    assert_int_equal(sample_draw(logits, 4, 1, 1e-6, 0.999, work), 1);    // top_p keeps at least one
+    assert_int_equal(sample_draw(logits, 4, 1, 1e-6, 0.999, work), 1); // top_p keeps at least one
     assert_int_equal(sample_draw(logits, 4, 1, 0.7, 0.999, work), 3);     // two of them
     assert_int_equal(sample_draw(logits, 4, 1, 1, 0, work), 1);
     assert_int_equal(sample_draw(logits, 4, 1, 1, 0.9999, work), 0);
