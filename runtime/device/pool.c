@@ -3,17 +3,19 @@
 //
 //   ticket = generation << 32 | next chunk          chunks of a launch are 0 .. n_chunks - 1
 //
-// A chunk is claimed by adding one to the ticket with compare-and-swap. To publish a launch the caller
-// (1) closes the ticket (new generation, next = CLOSED), (2) stores the fields of the launch, (3) opens it
-// (next = 0). A worker loads the ticket, then the fields, then claims: when the claim succeeds, the ticket
-// did not change in between. Fields are stored with release and loaded with acquire, so a worker that saw
-// a field of the next launch also sees the closed ticket, and its claim fails. Hence fields always belong
-// to the launch whose chunk was claimed, though nobody waits for workers that claimed nothing.
+// A chunk is claimed by adding one to the ticket with compare-and-swap. To publish a launch the
+// caller (1) closes the ticket (new generation, next = CLOSED), (2) stores the fields of the
+// launch, (3) opens it (next = 0). A worker loads the ticket, then the fields, then claims: when
+// the claim succeeds, the ticket did not change in between. Fields are stored with release and
+// loaded with acquire, so a worker that saw a field of the next launch also sees the closed ticket,
+// and its claim fails. Hence fields always belong to the launch whose chunk was claimed, though
+// nobody waits for workers that claimed nothing.
 //
-// `finished` counts chunks done; the caller returns when it reaches n_chunks. Sleeping: workers on `epoch`,
-// which every launch with work for others changes; the caller on `finished`. Each announces itself
-// (`sleepers`, `caller_sleeps`) before a last look at the word, the other side changes the word before it
-// looks for sleepers, both sequentially consistent: one of the two always notices.
+// `finished` counts chunks done; the caller returns when it reaches n_chunks. Sleeping: workers on
+// `epoch`, which every launch with work for others changes; the caller on `finished`. Each
+// announces itself
+// (`sleepers`, `caller_sleeps`) before a last look at the word, the other side changes the word
+// before it looks for sleepers, both sequentially consistent: one of the two always notices.
 #include "runtime/device/pool.h"
 
 #include <errno.h>
@@ -42,9 +44,9 @@ struct Pool {
     _Atomic(void *const *) args;
     _Atomic int64_t tiles, grain; // grain: tiles per chunk
     _Atomic uint32_t n_chunks;
-    uint32_t generation;          // of the caller
-    int threads;                  // the caller included
-    int n_workers;                // started
+    uint32_t generation; // of the caller
+    int threads;         // the caller included
+    int n_workers;       // started
     pthread_t *workers;
 };
 
@@ -81,7 +83,8 @@ static void help(Pool *pool) {
         }
         int64_t begin = chunk * grain;
         function(args, begin, min_i64(begin + grain, tiles));
-        if (atomic_fetch_add(&pool->finished, 1) + 1 == n_chunks && atomic_load(&pool->caller_sleeps)) {
+        if (atomic_fetch_add(&pool->finished, 1) + 1 == n_chunks &&
+            atomic_load(&pool->caller_sleeps)) {
             futex_wake(&pool->finished, 1);
         }
     }
@@ -187,8 +190,10 @@ Status pool_create(int threads, Pool **out) {
     if (error) {
         int started = pool->n_workers + 1;
         pool_destroy(pool);
-        return status_fail(ERR_MEMORY, "cannot start %d threads: %s after %d\n"
-                           "  hint: ask for fewer threads", threads, strerror(error), started);
+        return status_fail(ERR_MEMORY,
+                           "cannot start %d threads: %s after %d\n"
+                           "  hint: ask for fewer threads",
+                           threads, strerror(error), started);
     }
     *out = pool;
     return OK;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor. At creation every instruction becomes a launch record {function, addresses, tiles}; a run
-// walks rows and records and does nothing else. Regions are anonymous pages of 4 KiB that the system zeroes
-// at first touch, so exec_touched counts exactly the pages a run used.
+// The executor. At creation every instruction becomes a launch record {function, addresses, tiles};
+// a run walks rows and records and does nothing else. Regions are anonymous pages of 4 KiB that the
+// system zeroes at first touch, so exec_touched counts exactly the pages a run used.
 #include "runtime/exec/exec.h"
 
 #include <errno.h>
@@ -11,7 +11,11 @@
 #include "runtime/device/pool.h"
 #include "runtime/jit/jit.h"
 
-typedef struct Launch { PoolTile function; void *const *args; int64_t tiles; } Launch;
+typedef struct Launch {
+    PoolTile function;
+    void *const *args;
+    int64_t tiles;
+} Launch;
 
 struct Exec {
     Arena *arena;
@@ -19,13 +23,13 @@ struct Exec {
     bool poison;
     Pool *pool;
     Jit *jit;
-    char *regions[N_REGIONS];   // NULL: the plan has no byte in it
-    Launch **launches;          // per program, per instruction
+    char *regions[N_REGIONS]; // NULL: the plan has no byte in it
+    Launch **launches;        // per program, per instruction
 };
 
-enum { INIT_TILE = 1 << 16 };   // numbers of a parameter per tile
+enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 
-/* Creation -------------------------------------------------------------------------------------- */
+/* Creation ------------------------------------------------------------------------------------ */
 
 static Status map_region(Exec *exec, int region) {
     int64_t bytes = exec->plan->region_bytes[region];
@@ -33,8 +37,10 @@ static Status map_region(Exec *exec, int region) {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
-        return status_fail(ERR_MEMORY, "cannot map %lld bytes for the plan's region %d: %s\n"
-                           "  hint: use a smaller microbatch or model", (long long)bytes, region, strerror(errno));
+        return status_fail(ERR_MEMORY,
+                           "cannot map %lld bytes for the plan's region %d: %s\n"
+                           "  hint: use a smaller microbatch or model",
+                           (long long)bytes, region, strerror(errno));
     }
     exec->regions[region] = at;
     madvise(at, (size_t)bytes, MADV_NOHUGEPAGE); // a wish: without it more pages count as touched
@@ -51,8 +57,8 @@ static void expand_program(Exec *exec, uint32_t number) {
     }
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        launches[i] = (Launch){jit_function(exec->jit, instr->kernel), args + instr->operands,
-                               plan->kernels[instr->kernel].tiles};
+        launches[i] = (Launch){ jit_function(exec->jit, instr->kernel), args + instr->operands,
+                                plan->kernels[instr->kernel].tiles };
     }
 }
 
@@ -87,14 +93,15 @@ Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
 void exec_destroy(Exec *exec) {
     if (!exec) return;
     for (int region = 0; region < N_REGIONS; region++) {
-        if (exec->regions[region]) munmap(exec->regions[region], (size_t)exec->plan->region_bytes[region]);
+        if (exec->regions[region])
+            munmap(exec->regions[region], (size_t)exec->plan->region_bytes[region]);
     }
     pool_destroy(exec->pool);
     jit_destroy(exec->jit);
     arena_destroy(exec->arena);
 }
 
-/* Running --------------------------------------------------------------------------------------- */
+/* Running ------------------------------------------------------------------------------------- */
 
 // A NaN as a float, far out of any range as an index.
 static void poison_act(Exec *exec) {
@@ -135,9 +142,14 @@ Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *use
     return OK;
 }
 
-/* Initial values --------------------------------------------------------------------------------- */
+/* Initial values ------------------------------------------------------------------------------ */
 
-typedef struct InitJob { const PlanParam *param; float *at; int64_t n; uint64_t seed, name; } InitJob;
+typedef struct InitJob {
+    const PlanParam *param;
+    float *at;
+    int64_t n;
+    uint64_t seed, name;
+} InitJob;
 
 static void init_tiles(void *const *args, int64_t tile_begin, int64_t tile_end) {
     const InitJob *job = args[0];
@@ -165,17 +177,17 @@ void exec_init(Exec *exec, uint64_t seed) {
             .name = hash_bytes(param->name, strlen(param->name)).low,
         };
         for (int d = 0; d < param->n_dims; d++) job.n *= param->dims[d];
-        void *const args[] = {&job};
+        void *const args[] = { &job };
         pool_run(exec->pool, init_tiles, args, div_up(job.n, INIT_TILE));
     }
-    static const Region moments[] = {REGION_moment1, REGION_moment2};
+    static const Region moments[] = { REGION_moment1, REGION_moment2 };
     for (int i = 0; i < COUNT_OF(moments); i++) {
         char *at = exec->regions[moments[i]];
         if (at) memset(at, 0, (size_t)plan->region_bytes[moments[i]]);
     }
 }
 
-/* Access ---------------------------------------------------------------------------------------- */
+/* Access -------------------------------------------------------------------------------------- */
 
 void *exec_region(const Exec *exec, Region region) {
     return exec->regions[region];
@@ -211,7 +223,8 @@ int exec_threads(const Exec *exec) {
 int64_t exec_touched(const Exec *exec, Region region) {
     enum { CHUNK = 4096 };
     unsigned char resident[CHUNK];
-    int64_t page = sysconf(_SC_PAGESIZE), pages = div_up(exec->plan->region_bytes[region], page), touched = 0;
+    int64_t page = sysconf(_SC_PAGESIZE), pages = div_up(exec->plan->region_bytes[region], page),
+            touched = 0;
     for (int64_t at = 0; exec->regions[region] && at < pages; at += CHUNK) {
         int64_t n = min_i64(CHUNK, pages - at);
         if (mincore(exec->regions[region] + at * page, (size_t)(n * page), resident) != 0) break;

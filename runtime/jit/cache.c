@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blobs by key on disk. One entry is one file that validates itself, DIR/KK/KEY with KK the first two
-// digits of KEY:
+// Blobs by key on disk. One entry is one file that validates itself, DIR/KK/KEY with KK the first
+// two digits of KEY:
 //
 //   offset  0  magic "moecjit1"
 //           8  key, 16 bytes          a renamed or copied entry is foreign
@@ -8,16 +8,20 @@
 //          32  payload
 //         end  XXH3-128 of everything before, 16 bytes
 //
-// Numbers are little-endian as on every host we run on. Anything that does not fit is a miss: a torn write,
-// a flipped bit, another format. Writers rename over each other; equal keys hold equal meaning, so it does
-// not matter who wins, and nobody reads an entry back after writing it.
+// Numbers are little-endian as on every host we run on. Anything that does not fit is a miss: a
+// torn write, a flipped bit, another format. Writers rename over each other; equal keys hold equal
+// meaning, so it does not matter who wins, and nobody reads an entry back after writing it.
 #include "runtime/jit/jit.h"
 
 #include <pwd.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-typedef struct EntryHead { char magic[8]; Hash key; uint64_t bytes; } EntryHead;
+typedef struct EntryHead {
+    char magic[8];
+    Hash key;
+    uint64_t bytes;
+} EntryHead;
 _Static_assert(sizeof(EntryHead) == 32, "layout of a cache entry");
 static const char magic[8] = "moecjit1";
 
@@ -43,7 +47,8 @@ const char *jit_cache_dir(Arena *arena) {
 static char *entry_path(const char *dir, Hash key, Arena *arena, bool folder_only) {
     char hex[33];
     hash_hex(key, hex);
-    return arena_printf(arena, "%s/%.2s%s%s", dir, hex, folder_only ? "" : "/", folder_only ? "" : hex);
+    return arena_printf(arena, "%s/%.2s%s%s", dir, hex, folder_only ? "" : "/",
+                        folder_only ? "" : hex);
 }
 
 Status cache_get(const char *dir, Hash key, Arena *arena, char **bytes, size_t *n) {
@@ -62,7 +67,8 @@ Status cache_get(const char *dir, Hash key, Arena *arena, char **bytes, size_t *
     Hash trailer;
     memcpy(&trailer, file + sizeof head + payload, sizeof trailer);
     bool good = !memcmp(head.magic, magic, sizeof magic) && hash_equal(head.key, key) &&
-                head.bytes == payload && hash_equal(trailer, hash_bytes(file, sizeof head + payload));
+                head.bytes == payload &&
+                hash_equal(trailer, hash_bytes(file, sizeof head + payload));
     if (!good) {
         log_debug("cache: %s is damaged or foreign", path);
         return OK;
@@ -74,10 +80,12 @@ Status cache_get(const char *dir, Hash key, Arena *arena, char **bytes, size_t *
 }
 
 Status cache_put(const char *dir, Hash key, const void *bytes, size_t n) {
-    if (!dir) return status_fail(ERR_IO, "no cache folder: MOEC_CACHE_DIR, XDG_CACHE_HOME and HOME are unset");
+    if (!dir)
+        return status_fail(ERR_IO,
+                           "no cache folder: MOEC_CACHE_DIR, XDG_CACHE_HOME and HOME are unset");
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "no memory to write a cache entry");
-    EntryHead head = {.key = key, .bytes = n};
+    EntryHead head = { .key = key, .bytes = n };
     memcpy(head.magic, magic, sizeof magic);
     char *file = arena_alloc(arena, sizeof head + n + sizeof(Hash));
     memcpy(file, &head, sizeof head);
@@ -87,7 +95,8 @@ Status cache_put(const char *dir, Hash key, const void *bytes, size_t n) {
 
     Status status;
     TRY_GOTO(file_make_dirs(entry_path(dir, key, arena, true)), done);
-    TRY_GOTO(file_write_atomic(entry_path(dir, key, arena, false), file, sizeof head + n + sizeof trailer),
+    TRY_GOTO(file_write_atomic(entry_path(dir, key, arena, false), file,
+                               sizeof head + n + sizeof trailer),
              done);
 done:
     arena_destroy(arena);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Translation units to shared objects. One thread per core takes units in order, starts a compiler and
-// waits for it; this thread waits for theirs, reads what came out and reports. A pid is killed only under
-// the lock and only while its process has not been reaped, so it cannot be someone else's.
+// Translation units to shared objects. One thread per core takes units in order, starts a compiler
+// and waits for it; this thread waits for theirs, reads what came out and reports. A pid is killed
+// only under the lock and only while its process has not been reaped, so it cannot be someone
+// else's.
 #include "runtime/jit/compile.h"
 
 #include <errno.h>
@@ -12,7 +13,12 @@
 
 enum { MAX_WORKERS = 64, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
 
-typedef struct Outcome { int unit; Status start; int end; char message[512]; } Outcome;
+typedef struct Outcome {
+    int unit;
+    Status start;
+    int end;
+    char message[512];
+} Outcome;
 
 typedef struct Jobs {
     const Compiler *compiler;
@@ -21,11 +27,12 @@ typedef struct Jobs {
     int n_units;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int next;                    // unit to start
+    int next; // unit to start
     bool stop;
-    pid_t pids[MAX_WORKERS];     // running, 0: none
-    Outcome *outcomes; int n_outcomes;
-    int n_started;               // workers that exist; each has a slot in pids
+    pid_t pids[MAX_WORKERS]; // running, 0: none
+    Outcome *outcomes;
+    int n_outcomes;
+    int n_started; // workers that exist; each has a slot in pids
 } Jobs;
 
 static Status start_unit(const Jobs *jobs, int unit, pid_t *pid) {
@@ -47,7 +54,7 @@ static void *work(void *user) {
     while (!jobs->stop && jobs->next < jobs->n_units) {
         int unit = jobs->next++;
         pid_t pid = 0;
-        Outcome outcome = {.unit = unit, .start = start_unit(jobs, unit, &pid)};
+        Outcome outcome = { .unit = unit, .start = start_unit(jobs, unit, &pid) };
         if (outcome.start == OK) {
             jobs->pids[slot] = pid;
             pthread_mutex_unlock(&jobs->lock);
@@ -89,8 +96,8 @@ static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept,
     if (outcome->end >= 0 && WIFSIGNALED(outcome->end)) {
         int signal = WTERMSIG(outcome->end);
         bool asked = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-        return status_fail(asked ? ERR_INTERRUPTED : ERR_COMPILE, "%s was stopped by signal %d (%s)", compiler,
-                           signal, strsignal(signal));
+        return status_fail(asked ? ERR_INTERRUPTED : ERR_COMPILE,
+                           "%s was stopped by signal %d (%s)", compiler, signal, strsignal(signal));
     }
     char *log = "";
     size_t n;
@@ -102,30 +109,33 @@ static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept,
     }
     while (bytes && from[bytes - 1] == '\n') bytes--;
     const char *source = jobs->sources[outcome->unit];
-    return status_fail(ERR_COMPILE, "%s refused generated code (status %d):\n%.*s\n  hint: %s%s", compiler,
-                       WIFEXITED(outcome->end) ? WEXITSTATUS(outcome->end) : -1, bytes, from,
+    return status_fail(ERR_COMPILE, "%s refused generated code (status %d):\n%.*s\n  hint: %s%s",
+                       compiler, WIFEXITED(outcome->end) ? WEXITSTATUS(outcome->end) : -1, bytes,
+                       from,
                        kept ? "the source is kept in " : "set MOEC_JIT_DUMP=DIR to keep the source",
                        kept ? source : "");
 }
 
-// Takes outcomes as they come. Called with the workers running; returns with the failure of the first.
-static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena, void (*done)(void *user, int unit),
-                      void *user) {
+// Takes outcomes as they come. Called with the workers running; returns with the failure of the
+// first.
+static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena,
+                      void (*done)(void *user, int unit), void *user) {
     for (int taken = 0; taken < jobs->n_units; taken++) {
         pthread_mutex_lock(&jobs->lock);
         while (jobs->n_outcomes == taken) pthread_cond_wait(&jobs->changed, &jobs->lock);
         Outcome outcome = jobs->outcomes[taken];
         pthread_mutex_unlock(&jobs->lock);
         Unit *unit = &units[outcome.unit];
-        if (outcome.start != OK || outcome.end != 0) return compile_error(jobs, &outcome, kept, arena);
+        if (outcome.start != OK || outcome.end != 0)
+            return compile_error(jobs, &outcome, kept, arena);
         TRY(file_read(jobs->objects[outcome.unit], arena, &unit->object, &unit->object_bytes));
         done(user, outcome.unit);
     }
     return OK;
 }
 
-static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena, void (*done)(void *user, int unit),
-                       void *user) {
+static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena,
+                       void (*done)(void *user, int unit), void *user) {
     pthread_t threads[MAX_WORKERS];
     int n_threads = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n_units), n = 0;
     sigset_t all, old;
@@ -151,8 +161,14 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
     const char **objects = ARENA_ARRAY(arena, const char *, n);
     const char **logs = ARENA_ARRAY(arena, const char *, n);
     Jobs jobs = {
-        .compiler = compiler, .scratch = scratch, .sources = sources, .objects = objects, .logs = logs, .n_units = n,
-        .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER,
+        .compiler = compiler,
+        .scratch = scratch,
+        .sources = sources,
+        .objects = objects,
+        .logs = logs,
+        .n_units = n,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
         .outcomes = ARENA_ARRAY(arena, Outcome, n),
     };
     Status status = OK;

@@ -11,26 +11,27 @@ enum { JIT_MAX_FLAGS = 16 };
 
 typedef struct Compiler {
     const char *path;
-    const char *identity;              // first line of --version
-    const char *isa;                   // "x86-64-v4"
-    const char *flags[JIT_MAX_FLAGS];  // ended by NULL
+    const char *identity;             // first line of --version
+    const char *isa;                  // "x86-64-v4"
+    const char *flags[JIT_MAX_FLAGS]; // ended by NULL
 } Compiler;
 
 // A translation unit on its way to a shared object.
 typedef struct Unit {
-    const char *name;                  // of its files: a hash in hex
+    const char *name; // of its files: a hash in hex
     const char *source;
-    char *object; size_t object_bytes; // in the arena given to compile_units
+    char *object;
+    size_t object_bytes; // in the arena given to compile_units
 } Unit;
 
 /* compiler.c */
 // `dir`: the cache, which remembers what a compiler binary says of itself: a warm start runs none.
 Status compiler_find(const char *dir, Arena *arena, Compiler *out);
-int compiler_cores(void);              // this process may use
+int compiler_cores(void); // this process may use
 
 /* compile.c */
-// Compiles the units, as many at once as there are cores. `done` is called in this thread, once per unit,
-// in order of completion. The first failure stops the others.
+// Compiles the units, as many at once as there are cores. `done` is called in this thread, once per
+// unit, in order of completion. The first failure stops the others.
 Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
                      void (*done)(void *user, int unit), void *user);
 
@@ -38,11 +39,11 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
 // A private folder under $TMPDIR or /tmp. Removal takes the files in it along.
 Status scratch_create(Arena *arena, const char **dir);
 void scratch_remove(const char *dir);
-// Starts a program with stdout and stderr going to a file, stdin empty, signals as at login, and its own
-// temporary files in the scratch folder.
+// Starts a program with stdout and stderr going to a file, stdin empty, signals as at login, and
+// its own temporary files in the scratch folder.
 Status process_start(const char *const *argv, const char *scratch, const char *output, pid_t *pid);
 // Waits until it has ended, without reaping it: its pid stays its own. Then process_reap.
 void process_wait(pid_t pid);
-int process_reap(pid_t pid);           // wait status, -1 when somebody else took it
+int process_reap(pid_t pid); // wait status, -1 when somebody else took it
 
 #endif

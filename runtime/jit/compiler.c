@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the C compiler, asks what it is (once per binary: the answer is cached under path, size and time),
-// and names the instruction-set level of this machine. The level, not "native", stands in the cache key, so
-// machines of one level share entries.
+// Finds the C compiler, asks what it is (once per binary: the answer is cached under path, size and
+// time), and names the instruction-set level of this machine. The level, not "native", stands in
+// the cache key, so machines of one level share entries.
 #include "runtime/jit/compile.h"
 
 #include <errno.h>
@@ -11,26 +11,37 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Instruction sets ------------------------------------------------------------------------------ */
+/* Instruction sets ---------------------------------------------------------------------------- */
 
-typedef struct IsaLevel { const char *name, *extra; bool (*here)(void); } IsaLevel;
+typedef struct IsaLevel {
+    const char *name, *extra;
+    bool (*here)(void);
+} IsaLevel;
 
-static bool always(void) { return true; }
+static bool always(void) {
+    return true;
+}
 #if defined(__x86_64__)
-static bool has_v4(void) { return __builtin_cpu_supports("x86-64-v4"); }
-static bool has_v3(void) { return __builtin_cpu_supports("x86-64-v3"); }
-static bool has_v2(void) { return __builtin_cpu_supports("x86-64-v2"); }
+static bool has_v4(void) {
+    return __builtin_cpu_supports("x86-64-v4");
+}
+static bool has_v3(void) {
+    return __builtin_cpu_supports("x86-64-v3");
+}
+static bool has_v2(void) {
+    return __builtin_cpu_supports("x86-64-v2");
+}
 #endif
 
 // Best first. `extra`: compilers split 64-byte vectors in two by default.
 static const IsaLevel levels[] = {
 #if defined(__x86_64__)
-    {"x86-64-v4", "-mprefer-vector-width=512", has_v4},
-    {"x86-64-v3", NULL, has_v3},
-    {"x86-64-v2", NULL, has_v2},
-    {"x86-64", NULL, always},
+    { "x86-64-v4", "-mprefer-vector-width=512", has_v4 },
+    { "x86-64-v3", NULL, has_v3 },
+    { "x86-64-v2", NULL, has_v2 },
+    { "x86-64", NULL, always },
 #elif defined(__aarch64__)
-    {"armv8-a", NULL, always},
+    { "armv8-a", NULL, always },
 #else
 #error "no instruction-set level for this machine: add a row"
 #endif
@@ -38,7 +49,7 @@ static const IsaLevel levels[] = {
 
 static Status find_level(const IsaLevel **out) {
     const char *asked = getenv("MOEC_ISA");
-    Text names = {0};
+    Text names = { 0 };
     for (int i = 0; i < COUNT_OF(levels); i++) {
         bool here = levels[i].here();
         if (here && (!asked || !*asked || !strcmp(asked, levels[i].name))) {
@@ -48,8 +59,9 @@ static Status find_level(const IsaLevel **out) {
         }
         if (here) text_printf(&names, "%s%s", names.bytes ? ", " : "", levels[i].name);
     }
-    Status status = status_fail(ERR_ARGUMENT, "MOEC_ISA: expected a level of this machine (%s), found \"%s\"",
-                                text_cstr(&names), asked ? asked : "");
+    Status status =
+        status_fail(ERR_ARGUMENT, "MOEC_ISA: expected a level of this machine (%s), found \"%s\"",
+                    text_cstr(&names), asked ? asked : "");
     text_finish(&names);
     return status;
 }
@@ -60,7 +72,7 @@ int compiler_cores(void) {
     return 1;
 }
 
-/* The program ----------------------------------------------------------------------------------- */
+/* The program --------------------------------------------------------------------------------- */
 
 static bool runnable(const char *path) {
     struct stat info;
@@ -81,28 +93,32 @@ static const char *find_program(const char *name, Arena *arena) {
 }
 
 static Status find_compiler(Arena *arena, const char **out) {
-    static const char *const names[] = {"clang-19", "clang", "gcc"};
+    static const char *const names[] = { "clang-19", "clang", "gcc" };
     const char *asked = getenv("MOEC_CC");
     if (asked && *asked) {
         *out = find_program(asked, arena);
         if (*out) return OK;
-        return status_fail(ERR_COMPILE, "MOEC_CC: expected a C compiler, found no program \"%s\"\n"
-                           "  hint: unset MOEC_CC to look for clang-19, clang, gcc, or set it to a full path",
-                           asked);
+        return status_fail(
+            ERR_COMPILE,
+            "MOEC_CC: expected a C compiler, found no program \"%s\"\n"
+            "  hint: unset MOEC_CC to look for clang-19, clang, gcc, or set it to a full path",
+            asked);
     }
     for (int i = 0; i < COUNT_OF(names); i++) {
         *out = find_program(names[i], arena);
         if (*out) return OK;
     }
-    return status_fail(ERR_COMPILE, "kernels are compiled at run time: expected clang-19, clang or gcc in PATH, "
-                       "found none\n  hint: apt-get install clang-19, or set MOEC_CC to a C compiler");
+    return status_fail(
+        ERR_COMPILE,
+        "kernels are compiled at run time: expected clang-19, clang or gcc in PATH, "
+        "found none\n  hint: apt-get install clang-19, or set MOEC_CC to a C compiler");
 }
 
 // Runs `path --version` and keeps the first line.
 static Status ask_identity(const char *path, Arena *arena, const char **identity) {
     const char *dir;
     TRY(scratch_create(arena, &dir));
-    const char *const argv[] = {path, "--version", NULL};
+    const char *const argv[] = { path, "--version", NULL };
     const char *output = arena_printf(arena, "%s/version", dir);
     char *text = NULL;
     size_t n = 0;
@@ -113,9 +129,11 @@ static Status ask_identity(const char *path, Arena *arena, const char **identity
     TRY_GOTO(file_read(output, arena, &text, &n), done);
     size_t line = strcspn(text, "\n");
     if (end != 0 || !line) {
-        status = status_fail(ERR_COMPILE, "%s --version: expected a line that names the compiler, found "
+        status = status_fail(ERR_COMPILE,
+                             "%s --version: expected a line that names the compiler, found "
                              "status %d and \"%.*s\"\n  hint: set MOEC_CC to a working C compiler",
-                             path, WIFEXITED(end) ? WEXITSTATUS(end) : -1, (int)min_i64((int64_t)line, 200), text);
+                             path, WIFEXITED(end) ? WEXITSTATUS(end) : -1,
+                             (int)min_i64((int64_t)line, 200), text);
         goto done;
     }
     *identity = arena_strndup(arena, text, line);
@@ -124,7 +142,8 @@ done:
     return status;
 }
 
-static Status find_identity(const char *dir, const char *path, Arena *arena, const char **identity) {
+static Status find_identity(const char *dir, const char *path, Arena *arena,
+                            const char **identity) {
     char *real = realpath(path, NULL);
     struct stat info;
     if (!real || stat(real, &info) < 0) {
@@ -155,8 +174,16 @@ Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
     TRY(find_identity(dir, out->path, arena, &out->identity));
     out->isa = level->name;
     const char *const flags[] = {
-        "-O2", arena_printf(arena, "-march=%s", level->name), "-fPIC", "-shared", "-fno-math-errno",
-        "-ffp-contract=off", "-std=gnu17", "-w", level->extra, NULL,
+        "-O2",
+        arena_printf(arena, "-march=%s", level->name),
+        "-fPIC",
+        "-shared",
+        "-fno-math-errno",
+        "-ffp-contract=off",
+        "-std=gnu17",
+        "-w",
+        level->extra,
+        NULL,
     };
     _Static_assert(COUNT_OF(flags) <= JIT_MAX_FLAGS, "room for flags");
     memcpy(out->flags, flags, sizeof flags);

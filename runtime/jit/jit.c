@@ -3,11 +3,13 @@
 //
 //   key of a source   (format, compiler, level, flags, prelude, source)  ->  hash of an object
 //   hash of an object (of its bytes)                                     ->  the shared object
-//   key of a compiler (path, size, time)                                 ->  its version line, compiler.c
+//   key of a compiler (path, size, time)                                 ->  its version line,
+//   compiler.c
 //
-// Sources that are not there are compiled in batches, since starting a compiler costs more than a kernel;
-// the sources of a batch then point to one object. What was compiled is used from memory, never read
-// back, and loaded through memfd: a cache that cannot be written costs time, nothing else.
+// Sources that are not there are compiled in batches, since starting a compiler costs more than a
+// kernel; the sources of a batch then point to one object. What was compiled is used from memory,
+// never read back, and loaded through memfd: a cache that cannot be written costs time, nothing
+// else.
 #include "runtime/jit/compile.h"
 
 #include <dlfcn.h>
@@ -20,14 +22,19 @@
 enum { BATCH = 8 }; // sources per translation unit
 
 typedef void (*Launch)(void *const *args, int64_t tile_begin, int64_t tile_end);
-// The memfd stays open as long as the object is loaded: the loader knows objects by path, /proc/self/fd/N,
-// and would take the next one under the same number for the same.
-typedef struct Object { Hash hash; int fd; void *handle; } Object;
+// The memfd stays open as long as the object is loaded: the loader knows objects by path,
+// /proc/self/fd/N, and would take the next one under the same number for the same.
+typedef struct Object {
+    Hash hash;
+    int fd;
+    void *handle;
+} Object;
 
 struct Jit {
     Arena *arena;
-    Launch *functions;               // per kernel
-    Object *objects; uint32_t n_objects, cap_objects;
+    Launch *functions; // per kernel
+    Object *objects;
+    uint32_t n_objects, cap_objects;
 };
 
 typedef struct Loading {
@@ -36,20 +43,22 @@ typedef struct Loading {
     Arena *scratch;
     const char *dir;
     Compiler compiler;
-    Hash *keys;                      // per source
-    int32_t *object;                 // per source: in jit->objects; NEEDED, or UNUSED by any kernel
-    int *kernels_of;                 // per source: how many kernels it holds
-    Unit *units; int n_units;
-    uint32_t **unit_sources; int *n_unit_sources;
+    Hash *keys;      // per source
+    int32_t *object; // per source: in jit->objects; NEEDED, or UNUSED by any kernel
+    int *kernels_of; // per source: how many kernels it holds
+    Unit *units;
+    int n_units;
+    uint32_t **unit_sources;
+    int *n_unit_sources;
     void (*progress)(void *user, int done, int total, int cached);
     void *user;
-    int done, cached;                // kernels
+    int done, cached; // kernels
     bool warned;
-    Status status;                   // of loading compiled objects
+    Status status; // of loading compiled objects
 } Loading;
 enum { NEEDED = -1, UNUSED = -2 };
 
-/* Loading --------------------------------------------------------------------------------------- */
+/* Loading ------------------------------------------------------------------------------------- */
 
 static Status load_object(Jit *jit, Hash hash, const char *bytes, size_t n, int32_t *index) {
     for (uint32_t i = 0; i < jit->n_objects; i++) {
@@ -59,7 +68,8 @@ static Status load_object(Jit *jit, Hash hash, const char *bytes, size_t n, int3
         }
     }
     int fd = memfd_create("moec-kernels", MFD_CLOEXEC);
-    if (fd < 0) return status_fail(ERR_IO, "cannot make a memory file for kernels: %s", strerror(errno));
+    if (fd < 0)
+        return status_fail(ERR_IO, "cannot make a memory file for kernels: %s", strerror(errno));
     for (size_t at = 0; at < n;) {
         ssize_t wrote = write(fd, bytes + at, n - at);
         if (wrote < 0 && errno == EINTR) continue;
@@ -77,7 +87,8 @@ static Status load_object(Jit *jit, Hash hash, const char *bytes, size_t n, int3
         return status_fail(ERR_COMPILE, "cannot load compiled kernels: %s", dlerror());
     }
     *index = (int32_t)jit->n_objects;
-    *ARENA_PUSH(jit->arena, jit->objects, jit->n_objects, jit->cap_objects) = (Object){hash, fd, handle};
+    *ARENA_PUSH(jit->arena, jit->objects, jit->n_objects, jit->cap_objects) =
+        (Object){ hash, fd, handle };
     return OK;
 }
 
@@ -85,15 +96,16 @@ static void report(const Loading *l) {
     if (l->progress) l->progress(l->user, l->done, (int)l->plan->n_kernels, l->cached);
 }
 
-/* Cache ----------------------------------------------------------------------------------------- */
+/* Cache --------------------------------------------------------------------------------------- */
 
 static Hash source_key(const Loading *l, uint32_t source) {
     const Plan *plan = l->plan;
-    Text text = {0};
+    Text text = { 0 };
     char hex[33];
     text_printf(&text, "moec source 1\n%s\n%s\n", l->compiler.identity, l->compiler.isa);
-    for (const char *const *flag = l->compiler.flags; *flag; flag++) text_printf(&text, "%s ", *flag);
-    const uint32_t parts[] = {0, source};
+    for (const char *const *flag = l->compiler.flags; *flag; flag++)
+        text_printf(&text, "%s ", *flag);
+    const uint32_t parts[] = { 0, source };
     for (int i = 0; i < 2; i++) {
         const PlanSource *part = &plan->sources[parts[i]];
         hash_hex(hash_bytes(part->text, (size_t)part->bytes), hex);
@@ -108,7 +120,8 @@ static Hash source_key(const Loading *l, uint32_t source) {
 static int32_t cached_object(Loading *l, uint32_t source) {
     char *bytes;
     size_t n;
-    if (cache_get(l->dir, l->keys[source], l->scratch, &bytes, &n) != OK || n != sizeof(Hash)) return NEEDED;
+    if (cache_get(l->dir, l->keys[source], l->scratch, &bytes, &n) != OK || n != sizeof(Hash))
+        return NEEDED;
     Hash hash;
     memcpy(&hash, bytes, sizeof hash);
     int32_t index;
@@ -123,11 +136,12 @@ static int32_t cached_object(Loading *l, uint32_t source) {
 static void remember(Loading *l, Hash key, const void *bytes, size_t n) {
     if (cache_put(l->dir, key, bytes, n) == OK || l->warned) return;
     l->warned = true;
-    log_warn("compiled kernels are not kept: %s\n  hint: set MOEC_CACHE_DIR to a folder that can be written",
+    log_warn("compiled kernels are not kept: %s\n  hint: set MOEC_CACHE_DIR to a folder that can "
+             "be written",
              status_message());
 }
 
-/* Compiling ------------------------------------------------------------------------------------- */
+/* Compiling ----------------------------------------------------------------------------------- */
 
 // Marks what the kernels need and what the cache has.
 static Status look_up(Loading *l) {
@@ -155,7 +169,8 @@ static Status look_up(Loading *l) {
     return OK;
 }
 
-// Deals the needed sources into units: batches of BATCH, fewer when that leaves a core without work.
+// Deals the needed sources into units: batches of BATCH, fewer when that leaves a core without
+// work.
 static void make_units(Loading *l) {
     const Plan *plan = l->plan;
     int needed = 0;
@@ -166,7 +181,8 @@ static void make_units(Loading *l) {
     l->units = ARENA_ARRAY(l->scratch, Unit, n);
     l->unit_sources = ARENA_ARRAY(l->scratch, uint32_t *, n);
     l->n_unit_sources = ARENA_ARRAY(l->scratch, int, n);
-    for (int u = 0; u < n; u++) l->unit_sources[u] = ARENA_ARRAY(l->scratch, uint32_t, div_up(needed, n));
+    for (int u = 0; u < n; u++)
+        l->unit_sources[u] = ARENA_ARRAY(l->scratch, uint32_t, div_up(needed, n));
     int at = 0;
     for (uint32_t i = 1; i < plan->n_sources; i++) {
         if (l->object[i] != NEEDED) continue;
@@ -174,11 +190,12 @@ static void make_units(Loading *l) {
         l->unit_sources[u][l->n_unit_sources[u]++] = i;
     }
     for (int u = 0; u < n; u++) {
-        Text text = {0};
+        Text text = { 0 };
         text_printf(&text, "#line 1 \"prelude.h\"\n%s", plan->sources[0].text);
         for (int i = 0; i < l->n_unit_sources[u]; i++) {
             uint32_t source = l->unit_sources[u][i];
-            text_printf(&text, "\n#line 1 \"source %u of the plan\"\n%s", source, plan->sources[source].text);
+            text_printf(&text, "\n#line 1 \"source %u of the plan\"\n%s", source,
+                        plan->sources[source].text);
         }
         text_add(&text, "\n");
         char hex[33];
@@ -215,8 +232,10 @@ static Status bind(Loading *l) {
         const char *symbol = arena_printf(l->scratch, "%s_launch", kernel->entry);
         void *found = dlsym(object->handle, symbol);
         if (!found) {
-            return status_fail(ERR_COMPILE, "kernel \"%s\": expected source %u to define %s, found no such function",
-                               kernel->entry, kernel->source, symbol);
+            return status_fail(
+                ERR_COMPILE,
+                "kernel \"%s\": expected source %u to define %s, found no such function",
+                kernel->entry, kernel->source, symbol);
         }
         memcpy(&l->jit->functions[i], &found, sizeof found);
     }
@@ -235,8 +254,8 @@ static Status load(Loading *l) {
     return bind(l);
 }
 
-Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int total, int cached), void *user,
-                Jit **out) {
+Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int total, int cached),
+                void *user, Jit **out) {
     *out = NULL;
     Arena *arena = arena_create(), *scratch = arena_create();
     if (!arena || !scratch) {
@@ -247,7 +266,9 @@ Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int tot
     Jit *jit = ARENA_NEW(arena, Jit);
     jit->arena = arena;
     jit->functions = ARENA_ARRAY(arena, Launch, plan->n_kernels);
-    Loading l = {.plan = plan, .jit = jit, .scratch = scratch, .progress = progress, .user = user};
+    Loading l = {
+        .plan = plan, .jit = jit, .scratch = scratch, .progress = progress, .user = user
+    };
     Status status = load(&l);
     arena_destroy(scratch);
     if (status == OK) {
@@ -267,6 +288,7 @@ void jit_destroy(Jit *jit) {
     arena_destroy(jit->arena);
 }
 
-void (*jit_function(const Jit *jit, uint32_t kernel))(void *const *args, int64_t tile_begin, int64_t tile_end) {
+void (*jit_function(const Jit *jit, uint32_t kernel))(void *const *args, int64_t tile_begin,
+                                                      int64_t tile_end) {
     return jit->functions[kernel];
 }

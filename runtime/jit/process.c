@@ -19,8 +19,10 @@ Status scratch_create(Arena *arena, const char **dir) {
     if (!parent || !*parent) parent = "/tmp";
     char *path = arena_printf(arena, "%s/moec-XXXXXX", parent);
     if (!mkdtemp(path)) {
-        return status_fail(ERR_IO, "cannot make a temporary folder %s: %s\n"
-                           "  hint: point TMPDIR at a folder that can be written", path, strerror(errno));
+        return status_fail(ERR_IO,
+                           "cannot make a temporary folder %s: %s\n"
+                           "  hint: point TMPDIR at a folder that can be written",
+                           path, strerror(errno));
     }
     *dir = path;
     return OK;

@@ -2,24 +2,22 @@
 // What must hold of any plan before it runs. Every refusal names its rule:
 //
 //   head        sizes of the run are positive, sequences divide the microbatch
-//   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set and unique
-//   references  indices are in range, segments cover the instructions
-//   sources     the text has the hash that stands beside it
-//   kernels     entries and their parameters are C identifiers, sources are not the prelude, tiles >= 0
-//   params      shapes, numbers, alignment; none overlap; trained ones first, states after them
-//   sizes       of buffers: dimensions times type; aligned; inside the region
-//   regions     as large as what lies in them, up to the end of a page
-//   launch      number, types and constness of operands as the kernel's entry has them
-//   alias       no buffer twice in an instruction that writes it
-//   rows        once before, each microbatch in order, once after; every segment; names of a step
-//   lives       accesses lie inside [first, last]
-//   clash       no two buffers of act share bytes while both live; act's size and lower bound
-//   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
-//   order       act is read after a write in the same microbatch; who may write which region
-//   gradients   of every trained parameter cleared and written, the parameter updated once
+//   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set and
+//   unique references  indices are in range, segments cover the instructions sources     the text
+//   has the hash that stands beside it kernels     entries and their parameters are C identifiers,
+//   sources are not the prelude, tiles >= 0 params      shapes, numbers, alignment; none overlap;
+//   trained ones first, states after them sizes       of buffers: dimensions times type; aligned;
+//   inside the region regions     as large as what lies in them, up to the end of a page launch
+//   number, types and constness of operands as the kernel's entry has them alias       no buffer
+//   twice in an instruction that writes it rows        once before, each microbatch in order, once
+//   after; every segment; names of a step lives       accesses lie inside [first, last] clash no
+//   two buffers of act share bytes while both live; act's size and lower bound interface   inputs,
+//   metrics and outputs are the buffers of io, apart, of the right shape order       act is read
+//   after a write in the same microbatch; who may write which region gradients   of every trained
+//   parameter cleared and written, the parameter updated once
 //
-// check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and addresses,
-// check_flow.c who writes what and when. Code that makes plans is not used here.
+// check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and
+// addresses, check_flow.c who writes what and when. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
 
 #include <math.h>
@@ -27,7 +25,7 @@
 
 enum { PAGE = 4096 };
 
-/* Helpers --------------------------------------------------------------------------------------- */
+/* Helpers ------------------------------------------------------------------------------------- */
 
 int64_t checked_bytes(const int64_t *dims, int n_dims, int64_t item) {
     int64_t bytes = item;
@@ -38,12 +36,13 @@ int64_t checked_bytes(const int64_t *dims, int n_dims, int64_t item) {
 }
 
 void spans_add(Spans *spans, Arena *arena, int64_t begin, int64_t bytes) {
-    *ARENA_PUSH(arena, spans->items, spans->n, spans->cap) = (Span){begin, begin + bytes};
+    *ARENA_PUSH(arena, spans->items, spans->n, spans->cap) = (Span){ begin, begin + bytes };
 }
 
 static int span_compare(const void *left, const void *right) {
     const Span *a = left, *b = right;
-    return a->begin != b->begin ? (a->begin > b->begin ? 1 : -1) : (a->end > b->end) - (a->end < b->end);
+    return a->begin != b->begin ? (a->begin > b->begin ? 1 : -1)
+                                : (a->end > b->end) - (a->end < b->end);
 }
 
 void spans_merge(Spans *spans) {
@@ -65,8 +64,10 @@ bool spans_cover(const Spans *merged, int64_t begin, int64_t bytes) {
     uint32_t low = 0, high = merged->n; // the last span that begins at or before `begin`
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (merged->items[middle].begin <= begin) low = middle + 1;
-        else high = middle;
+        if (merged->items[middle].begin <= begin)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low > 0 && merged->items[low - 1].end >= begin + bytes;
 }
@@ -83,21 +84,26 @@ static bool is_amount(double value) {
     return isfinite(value) && value >= 0;
 }
 
-/* Tables ---------------------------------------------------------------------------------------- */
+/* Tables -------------------------------------------------------------------------------------- */
 
 static Status check_head(const Plan *plan) {
     if (!plan->model || !*plan->model) REFUSE("head", "expected a name of the model, found none");
-    if (!plan->target || !*plan->target) REFUSE("head", "expected a name of the target, found none");
+    if (!plan->target || !*plan->target)
+        REFUSE("head", "expected a name of the target, found none");
     if (plan->tokens < 1 || plan->sequence < 1 || plan->tokens % plan->sequence) {
-        REFUSE("head", "expected tokens of a microbatch in whole sequences, found %lld tokens in sequences of %lld",
+        REFUSE("head",
+               "expected tokens of a microbatch in whole sequences, found %lld tokens in sequences "
+               "of %lld",
                (long long)plan->tokens, (long long)plan->sequence);
     }
     if (plan->microbatches < 1) {
         REFUSE("head", "expected at least 1 microbatch, found %d", plan->microbatches);
     }
-    if (plan->vocab < 0) REFUSE("head", "expected a vocabulary of 0 or more, found %lld", (long long)plan->vocab);
+    if (plan->vocab < 0)
+        REFUSE("head", "expected a vocabulary of 0 or more, found %lld", (long long)plan->vocab);
     if (plan->n_trained < 0 || plan->n_trained > INT64_MAX / 8) {
-        REFUSE("head", "expected a number of trained weights, found %lld", (long long)plan->n_trained);
+        REFUSE("head", "expected a number of trained weights, found %lld",
+               (long long)plan->n_trained);
     }
     return OK;
 }
@@ -106,15 +112,16 @@ static Status check_sources(const Plan *plan) {
     for (uint32_t i = 0; i < plan->n_sources; i++) {
         const PlanSource *source = &plan->sources[i];
         if (!source->text || source->bytes < 0 || strlen(source->text) != (size_t)source->bytes) {
-            REFUSE("sources", "source %u: expected %lld bytes of text, found %lld", i, (long long)source->bytes,
-                   source->text ? (long long)strlen(source->text) : 0);
+            REFUSE("sources", "source %u: expected %lld bytes of text, found %lld", i,
+                   (long long)source->bytes, source->text ? (long long)strlen(source->text) : 0);
         }
         Hash actual = hash_bytes(source->text, (size_t)source->bytes);
         if (!hash_equal(actual, source->hash)) {
             char expected[33], found[33];
             hash_hex(actual, expected);
             hash_hex(source->hash, found);
-            REFUSE("sources", "source %u: expected the hash of its text %s, found %s", i, expected, found);
+            REFUSE("sources", "source %u: expected the hash of its text %s, found %s", i, expected,
+                   found);
         }
     }
     return OK;
@@ -124,16 +131,17 @@ static Status check_args(const PlanKernel *kernel) {
     for (uint32_t i = 0; i < kernel->n_args; i++) {
         const PlanArg *arg = &kernel->args[i];
         if (!is_identifier(arg->name)) {
-            REFUSE("kernels", "kernel \"%s\", parameter %u: expected a C identifier, found \"%s\"", kernel->entry, i,
-                   arg->name ? arg->name : "");
+            REFUSE("kernels", "kernel \"%s\", parameter %u: expected a C identifier, found \"%s\"",
+                   kernel->entry, i, arg->name ? arg->name : "");
         }
         if (arg->dtype >= N_DTYPES) {
-            REFUSE("kernels", "kernel \"%s\", parameter \"%s\": expected a type below %d, found %d", kernel->entry,
-                   arg->name, N_DTYPES, arg->dtype);
+            REFUSE("kernels", "kernel \"%s\", parameter \"%s\": expected a type below %d, found %d",
+                   kernel->entry, arg->name, N_DTYPES, arg->dtype);
         }
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(arg->name, kernel->args[j].name)) {
-                REFUSE("names", "kernel \"%s\": expected parameters of different names, found \"%s\" twice",
+                REFUSE("names",
+                       "kernel \"%s\": expected parameters of different names, found \"%s\" twice",
                        kernel->entry, arg->name);
             }
         }
@@ -142,7 +150,7 @@ static Status check_args(const PlanKernel *kernel) {
 }
 
 static Status check_kernels(const Plan *plan, Arena *scratch) {
-    Names names = {0};
+    Names names = { 0 };
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const PlanKernel *kernel = &plan->kernels[i];
         if (!is_identifier(kernel->entry)) {
@@ -150,13 +158,15 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
                    kernel->entry ? kernel->entry : "");
         }
         if (!names_add(&names, scratch, kernel->entry, i)) {
-            REFUSE("names", "expected kernels of different entries, found \"%s\" twice", kernel->entry);
+            REFUSE("names", "expected kernels of different entries, found \"%s\" twice",
+                   kernel->entry);
         }
         if (!kernel->family || !*kernel->family) {
             REFUSE("names", "kernel \"%s\": expected a family, found none", kernel->entry);
         }
         if (kernel->source < 1 || kernel->source >= plan->n_sources) {
-            REFUSE("kernels", "kernel \"%s\": expected a source from 1 (0 is the prelude) below %u, found %u",
+            REFUSE("kernels",
+                   "kernel \"%s\": expected a source from 1 (0 is the prelude) below %u, found %u",
                    kernel->entry, plan->n_sources, kernel->source);
         }
         if (kernel->tiles < 0) {
@@ -164,7 +174,8 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
                    (long long)kernel->tiles);
         }
         if (!is_amount(kernel->flops) || !is_amount(kernel->bytes)) {
-            REFUSE("kernels", "kernel \"%s\": expected finite counts of operations and bytes, found %g and %g",
+            REFUSE("kernels",
+                   "kernel \"%s\": expected finite counts of operations and bytes, found %g and %g",
                    kernel->entry, kernel->flops, kernel->bytes);
         }
         TRY(check_args(kernel));
@@ -174,57 +185,68 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
 
 static Status check_param(const Plan *plan, const PlanParam *param) {
     if (param->n_dims > PLAN_MAX_DIMS || (param->per_expert && !param->n_dims)) {
-        REFUSE("params", "parameter \"%s\": expected %d to %d dimensions, found %d", param->name, param->per_expert,
-               PLAN_MAX_DIMS, param->n_dims);
+        REFUSE("params", "parameter \"%s\": expected %d to %d dimensions, found %d", param->name,
+               param->per_expert, PLAN_MAX_DIMS, param->n_dims);
     }
     int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
-    if (bytes < 0) REFUSE("params", "parameter \"%s\": expected dimensions of 1 or more that fit", param->name);
+    if (bytes < 0)
+        REFUSE("params", "parameter \"%s\": expected dimensions of 1 or more that fit",
+               param->name);
     if (param->init > PLAN_INIT_ONES) {
-        REFUSE("params", "parameter \"%s\": expected an init below %d, found %d", param->name, PLAN_INIT_ONES + 1,
-               param->init);
+        REFUSE("params", "parameter \"%s\": expected an init below %d, found %d", param->name,
+               PLAN_INIT_ONES + 1, param->init);
     }
     if (!is_amount(param->std) || !is_amount(param->decay) || !is_amount(param->lr)) {
-        REFUSE("params", "parameter \"%s\": expected finite std, decay, lr, found %g, %g, %g", param->name,
-               param->std, param->decay, param->lr);
+        REFUSE("params", "parameter \"%s\": expected finite std, decay, lr, found %g, %g, %g",
+               param->name, param->std, param->decay, param->lr);
     }
     if (param->offset < 0 || param->offset % PLAN_GRAIN) {
-        REFUSE("params", "parameter \"%s\": expected an offset in steps of %d, found %lld", param->name, PLAN_GRAIN,
-               (long long)param->offset);
+        REFUSE("params", "parameter \"%s\": expected an offset in steps of %d, found %lld",
+               param->name, PLAN_GRAIN, (long long)param->offset);
     }
     int64_t trained = plan->n_trained * (int64_t)sizeof(float);
     int64_t low = param->is_state ? trained : 0;
     int64_t high = param->is_state ? plan->region_bytes[REGION_weights] : trained;
     if (param->offset < low || param->offset > high || bytes > high - param->offset) {
-        REFUSE("params", "%s \"%s\": expected to lie in bytes %lld..%lld of weights, found %lld bytes at %lld",
-               param->is_state ? "state" : "parameter", param->name, (long long)low, (long long)high,
-               (long long)bytes, (long long)param->offset);
+        REFUSE(
+            "params",
+            "%s \"%s\": expected to lie in bytes %lld..%lld of weights, found %lld bytes at %lld",
+            param->is_state ? "state" : "parameter", param->name, (long long)low, (long long)high,
+            (long long)bytes, (long long)param->offset);
     }
     return OK;
 }
 
-typedef struct Place { Span span; const char *name; } Place;
+typedef struct Place {
+    Span span;
+    const char *name;
+} Place;
 
 static int place_compare(const void *left, const void *right) {
     return span_compare(&((const Place *)left)->span, &((const Place *)right)->span);
 }
 
 static Status check_params(const Plan *plan, Arena *scratch) {
-    Names names = {0};
+    Names names = { 0 };
     Place *places = ARENA_ARRAY(scratch, Place, plan->n_params);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
-        if (!param->name || !*param->name) REFUSE("names", "parameter %u: expected a name, found none", i);
+        if (!param->name || !*param->name)
+            REFUSE("names", "parameter %u: expected a name, found none", i);
         if (!names_add(&names, scratch, param->name, i)) {
-            REFUSE("names", "expected parameters of different names, found \"%s\" twice", param->name);
+            REFUSE("names", "expected parameters of different names, found \"%s\" twice",
+                   param->name);
         }
         TRY(check_param(plan, param));
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
-        places[i] = (Place){{param->offset, param->offset + bytes}, param->name};
+        places[i] = (Place){ { param->offset, param->offset + bytes }, param->name };
     }
     if (plan->n_params) qsort(places, plan->n_params, sizeof *places, place_compare);
     for (uint32_t i = 1; i < plan->n_params; i++) {
         if (places[i].span.begin < places[i - 1].span.end) {
-            REFUSE("params", "parameter \"%s\": expected to begin at or after the end of \"%s\", %lld, found %lld",
+            REFUSE("params",
+                   "parameter \"%s\": expected to begin at or after the end of \"%s\", %lld, found "
+                   "%lld",
                    places[i].name, places[i - 1].name, (long long)places[i - 1].span.end,
                    (long long)places[i].span.begin);
         }
@@ -234,13 +256,14 @@ static Status check_params(const Plan *plan, Arena *scratch) {
 
 // Regions hold what lies in them and nothing more than the rest of a page.
 static Status check_regions(const Plan *plan) {
-    int64_t need[N_REGIONS] = {0}, sum = 0;
+    int64_t need[N_REGIONS] = { 0 }, sum = 0;
     int64_t trained = plan->n_trained * (int64_t)sizeof(float);
     need[REGION_weights] = trained;
     need[REGION_scalars] = N_SCALARS * (int64_t)sizeof(float);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
-        int64_t end = param->offset + checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
+        int64_t end =
+            param->offset + checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         need[REGION_weights] = max_i64(need[REGION_weights], end);
     }
     for (uint32_t p = 0; p < plan->n_programs; p++) {
@@ -251,17 +274,20 @@ static Status check_regions(const Plan *plan) {
             need[buffer->region] = max_i64(need[buffer->region], end);
         }
     }
-    static const Region twins[] = {REGION_grads, REGION_moment1, REGION_moment2};
+    static const Region twins[] = { REGION_grads, REGION_moment1, REGION_moment2 };
     for (int i = 0; i < COUNT_OF(twins); i++) {
-        if (need[twins[i]] || plan->region_bytes[twins[i]]) need[twins[i]] = max_i64(need[twins[i]], trained);
+        if (need[twins[i]] || plan->region_bytes[twins[i]])
+            need[twins[i]] = max_i64(need[twins[i]], trained);
     }
     for (int i = 0; i < N_REGIONS; i++) {
         int64_t bytes = plan->region_bytes[i];
         if (bytes < need[i] || bytes > round_up(need[i], PAGE)) {
-            REFUSE("regions", "region %s: expected %lld bytes, at most %lld, found %lld", plan_region_words[i],
-                   (long long)need[i], (long long)round_up(need[i], PAGE), (long long)bytes);
+            REFUSE("regions", "region %s: expected %lld bytes, at most %lld, found %lld",
+                   plan_region_words[i], (long long)need[i], (long long)round_up(need[i], PAGE),
+                   (long long)bytes);
         }
-        if (__builtin_add_overflow(sum, bytes, &sum)) REFUSE("regions", "expected regions whose sum fits");
+        if (__builtin_add_overflow(sum, bytes, &sum))
+            REFUSE("regions", "expected regions whose sum fits");
     }
     return OK;
 }
@@ -270,19 +296,21 @@ static Status check_plan(const Plan *plan, Arena *scratch) {
     TRY(check_head(plan));
     for (int i = 0; i < N_REGIONS; i++) {
         if (plan->region_bytes[i] < 0 || plan->region_bytes[i] > INT64_MAX / 2) {
-            REFUSE("regions", "region %s: expected a size in bytes, found %lld", plan_region_words[i],
-                   (long long)plan->region_bytes[i]);
+            REFUSE("regions", "region %s: expected a size in bytes, found %lld",
+                   plan_region_words[i], (long long)plan->region_bytes[i]);
         }
     }
     TRY(check_sources(plan));
     TRY(check_kernels(plan, scratch));
     TRY(check_params(plan, scratch));
-    Names names = {0};
+    Names names = { 0 };
     for (uint32_t i = 0; i < plan->n_programs; i++) {
         const PlanProgram *program = &plan->programs[i];
-        if (!program->name || !*program->name) REFUSE("names", "program %u: expected a name, found none", i);
+        if (!program->name || !*program->name)
+            REFUSE("names", "program %u: expected a name, found none", i);
         if (!names_add(&names, scratch, program->name, i)) {
-            REFUSE("names", "expected programs of different names, found \"%s\" twice", program->name);
+            REFUSE("names", "expected programs of different names, found \"%s\" twice",
+                   program->name);
         }
         TRY(check_program(plan, program, scratch));
     }

@@ -8,13 +8,19 @@
 #define REFUSE(rule, ...) return status_fail(ERR_FORMAT, "plan check, " rule ": " __VA_ARGS__)
 
 // Ranges of bytes.
-typedef struct Span { int64_t begin, end; } Span;
-typedef struct Spans { Span *items; uint32_t n, cap; } Spans;
+typedef struct Span {
+    int64_t begin, end;
+} Span;
+typedef struct Spans {
+    Span *items;
+    uint32_t n, cap;
+} Spans;
 void spans_add(Spans *spans, Arena *arena, int64_t begin, int64_t bytes);
-void spans_merge(Spans *spans);                                        // sorts; joins what touches
+void spans_merge(Spans *spans); // sorts; joins what touches
 bool spans_cover(const Spans *merged, int64_t begin, int64_t bytes);
 
-int64_t checked_bytes(const int64_t *dims, int n_dims, int64_t item);  // -1: a dimension < 1, or too large
+int64_t checked_bytes(const int64_t *dims, int n_dims,
+                      int64_t item); // -1: a dimension < 1, or too large
 
 // When a segment runs: before all microbatches, in each, after all.
 typedef enum Phase { PHASE_BEFORE, PHASE_BODY, PHASE_AFTER } Phase;
@@ -24,12 +30,13 @@ typedef struct ProgramCheck {
     const PlanProgram *program;
     Arena *scratch;
     bool is_step;
-    uint8_t *phase;              // per instruction, after check_rows
-    int32_t n_microbatches;      // that the rows run
+    uint8_t *phase;         // per instruction, after check_rows
+    int32_t n_microbatches; // that the rows run
 } ProgramCheck;
 
 // NULL when it has none: a program without operands has no table of them.
-static inline const PlanOperand *check_operands(const PlanProgram *program, const PlanInstr *instr) {
+static inline const PlanOperand *check_operands(const PlanProgram *program,
+                                                const PlanInstr *instr) {
     return instr->n_operands ? &program->operands[instr->operands] : NULL;
 }
 

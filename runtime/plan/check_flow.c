@@ -7,12 +7,13 @@
 typedef enum Role { ROLE_NONE, ROLE_INPUT, ROLE_METRIC, ROLE_OUTPUT } Role;
 
 #define REFUSE_BUFFER(c, rule, buffer, format, ...)                                                \
-    REFUSE(rule, "program \"%s\", buffer \"%s\": " format, (c)->program->name, (buffer)->name, __VA_ARGS__)
+    REFUSE(rule, "program \"%s\", buffer \"%s\": " format, (c)->program->name, (buffer)->name,     \
+           __VA_ARGS__)
 #define REFUSE_ACCESS(c, rule, number, buffer, ...)                                                \
     REFUSE(rule, "program \"%s\", instruction %u, buffer \"%s\": %s", (c)->program->name, number,  \
            (buffer)->name, __VA_ARGS__)
 
-/* Interface ------------------------------------------------------------------------------------- */
+/* Interface ----------------------------------------------------------------------------------- */
 
 // Type and number of elements the host writes for an input.
 static Status check_input(const ProgramCheck *c, const PlanInput *input) {
@@ -20,24 +21,36 @@ static Status check_input(const ProgramCheck *c, const PlanInput *input) {
     Dtype dtype = DTYPE_I32;
     int64_t n = c->plan->tokens;
     switch ((InputKind)input->kind) {
-    case INPUT_tokens: case INPUT_labels: case INPUT_positions: case INPUT_segments: case INPUT_index: break;
-    case INPUT_n_valid: dtype = DTYPE_F32; n = 1; break;
-    case INPUT_n_valid_sequence: dtype = DTYPE_F32; n = c->plan->tokens / c->plan->sequence; break;
+    case INPUT_tokens:
+    case INPUT_labels:
+    case INPUT_positions:
+    case INPUT_segments:
+    case INPUT_index: break;
+    case INPUT_n_valid:
+        dtype = DTYPE_F32;
+        n = 1;
+        break;
+    case INPUT_n_valid_sequence:
+        dtype = DTYPE_F32;
+        n = c->plan->tokens / c->plan->sequence;
+        break;
     case N_INPUTS: break;
     }
     if (buffer->dtype != dtype || buffer->bytes != n * dtype_bytes(dtype)) {
-        REFUSE_BUFFER(c, "interface", buffer, "expected %lld numbers of %s for input %s, found %lld of %s", (long long)n,
-                      dtype_name(dtype), plan_input_words[input->kind],
-                      (long long)(buffer->bytes / dtype_bytes(buffer->dtype)), dtype_name(buffer->dtype));
+        REFUSE_BUFFER(
+            c, "interface", buffer, "expected %lld numbers of %s for input %s, found %lld of %s",
+            (long long)n, dtype_name(dtype), plan_input_words[input->kind],
+            (long long)(buffer->bytes / dtype_bytes(buffer->dtype)), dtype_name(buffer->dtype));
     }
     return OK;
 }
 
-static Status take_role(const ProgramCheck *c, uint8_t *roles, uint32_t buffer, Role role, const char *what) {
+static Status take_role(const ProgramCheck *c, uint8_t *roles, uint32_t buffer, Role role,
+                        const char *what) {
     const PlanProgram *program = c->program;
     if (buffer >= program->n_buffers) {
-        REFUSE("references", "program \"%s\": expected a buffer below %u for %s, found %u", program->name,
-               program->n_buffers, what, buffer);
+        REFUSE("references", "program \"%s\": expected a buffer below %u for %s, found %u",
+               program->name, program->n_buffers, what, buffer);
     }
     const PlanBuffer *b = &program->buffers[buffer];
     if (b->region != REGION_io || roles[buffer]) {
@@ -61,14 +74,16 @@ static Status check_io_apart(const ProgramCheck *c, const uint8_t *roles) {
         if (program->buffers[i].region != REGION_io) continue;
         io[n++] = &program->buffers[i];
         if (!roles[i]) {
-            REFUSE_BUFFER(c, "interface", &program->buffers[i], "expected an input, metric or output%s", ", found none");
+            REFUSE_BUFFER(c, "interface", &program->buffers[i],
+                          "expected an input, metric or output%s", ", found none");
         }
     }
     if (n) qsort(io, n, sizeof *io, by_offset);
     for (uint32_t i = 1; i < n; i++) {
         int64_t end = io[i - 1]->offset + io[i - 1]->bytes;
         if (io[i]->offset < end) {
-            REFUSE_BUFFER(c, "interface", io[i], "expected to begin after \"%s\" at %lld, found %lld", io[i - 1]->name,
+            REFUSE_BUFFER(c, "interface", io[i],
+                          "expected to begin after \"%s\" at %lld, found %lld", io[i - 1]->name,
                           (long long)end, (long long)io[i]->offset);
         }
     }
@@ -80,24 +95,27 @@ static Status fill_roles(const ProgramCheck *c, uint8_t *roles) {
     for (uint32_t i = 0; i < program->n_inputs; i++) {
         const PlanInput *input = &program->inputs[i];
         if (input->kind >= N_INPUTS) {
-            REFUSE("references", "program \"%s\", input %u: expected a kind below %d, found %d", program->name, i,
-                   N_INPUTS, input->kind);
+            REFUSE("references", "program \"%s\", input %u: expected a kind below %d, found %d",
+                   program->name, i, N_INPUTS, input->kind);
         }
         TRY(take_role(c, roles, input->buffer, ROLE_INPUT, plan_input_words[input->kind]));
         TRY(check_input(c, input));
         for (uint32_t j = 0; j < i; j++) {
             if (program->inputs[j].kind == input->kind && program->inputs[j].k == input->k) {
-                REFUSE("interface", "program \"%s\": expected input %s %d once, found it twice", program->name,
-                       plan_input_words[input->kind], input->k);
+                REFUSE("interface", "program \"%s\": expected input %s %d once, found it twice",
+                       program->name, plan_input_words[input->kind], input->k);
             }
         }
     }
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const PlanMetric *metric = &program->metrics[i];
         TRY(take_role(c, roles, metric->buffer, ROLE_METRIC, "a metric"));
-        if (program->buffers[metric->buffer].dtype != DTYPE_F32 || metric->weight != metric->weight) {
-            REFUSE("interface", "program \"%s\", metric \"%s\": expected f32 and a weight, found %s and %g",
-                   program->name, metric->name, dtype_name(program->buffers[metric->buffer].dtype), metric->weight);
+        if (program->buffers[metric->buffer].dtype != DTYPE_F32 ||
+            metric->weight != metric->weight) {
+            REFUSE("interface",
+                   "program \"%s\", metric \"%s\": expected f32 and a weight, found %s and %g",
+                   program->name, metric->name, dtype_name(program->buffers[metric->buffer].dtype),
+                   metric->weight);
         }
     }
     for (uint32_t i = 0; i < program->n_outputs; i++) {
@@ -108,19 +126,19 @@ static Status fill_roles(const ProgramCheck *c, uint8_t *roles) {
 
 static Status check_interface_names(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
-    Names metrics = {0}, outputs = {0};
+    Names metrics = { 0 }, outputs = { 0 };
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const char *name = program->metrics[i].name;
         if (!name || !*name || !names_add(&metrics, c->scratch, name, i)) {
-            REFUSE("names", "program \"%s\", metric %u: expected a new name, found \"%s\"", program->name, i,
-                   name ? name : "");
+            REFUSE("names", "program \"%s\", metric %u: expected a new name, found \"%s\"",
+                   program->name, i, name ? name : "");
         }
     }
     for (uint32_t i = 0; i < program->n_outputs; i++) {
         const char *name = program->outputs[i].name;
         if (!name || !*name || !names_add(&outputs, c->scratch, name, i)) {
-            REFUSE("names", "program \"%s\", output %u: expected a new name, found \"%s\"", program->name, i,
-                   name ? name : "");
+            REFUSE("names", "program \"%s\", output %u: expected a new name, found \"%s\"",
+                   program->name, i, name ? name : "");
         }
     }
     return OK;
@@ -133,12 +151,12 @@ Status check_interface(const ProgramCheck *c) {
     return check_io_apart(c, roles);
 }
 
-/* Order ----------------------------------------------------------------------------------------- */
+/* Order --------------------------------------------------------------------------------------- */
 
 typedef struct Flow {
     const ProgramCheck *c;
     uint8_t *roles;
-    uint8_t *written;            // per buffer: 1 + phase of its writes so far, 0: none
+    uint8_t *written; // per buffer: 1 + phase of its writes so far, 0: none
 } Flow;
 
 static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *operand) {
@@ -149,17 +167,20 @@ static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *o
     switch ((Region)buffer->region) {
     case REGION_act:
         if (!now) {
-            REFUSE_ACCESS(c, "order", number, buffer, written
-                          ? "expected a write earlier in the same microbatch, found one in other rows"
-                          : "expected a write earlier in the same microbatch, found none");
+            REFUSE_ACCESS(
+                c, "order", number, buffer,
+                written ? "expected a write earlier in the same microbatch, found one in other rows"
+                        : "expected a write earlier in the same microbatch, found none");
         }
         break;
     case REGION_io:
         if (flow->roles[operand->buffer] == ROLE_OUTPUT && !now) {
-            REFUSE_ACCESS(c, "order", number, buffer, "expected a write before an output is read, found none");
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected a write before an output is read, found none");
         }
         if (flow->roles[operand->buffer] == ROLE_INPUT && c->phase[number] != PHASE_BODY) {
-            REFUSE_ACCESS(c, "order", number, buffer, "expected inputs to be read in a microbatch, found another row");
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected inputs to be read in a microbatch, found another row");
         }
         break;
     default: break; // parameters, states and sums of a step: check_gradients; scalars: the host's
@@ -172,19 +193,28 @@ static Status check_write(const Flow *flow, uint32_t number, const PlanOperand *
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
     Role role = buffer->region == REGION_io ? flow->roles[operand->buffer] : ROLE_NONE;
     switch ((Region)buffer->region) {
-    case REGION_weights: case REGION_moment1: case REGION_moment2:
+    case REGION_weights:
+    case REGION_moment1:
+    case REGION_moment2:
         if (!c->is_step || c->phase[number] != PHASE_AFTER) {
-            REFUSE_ACCESS(c, "order", number, buffer, "expected writes to weights and moments only in a step's update");
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected writes to weights and moments only in a step's update");
         }
         break;
-    case REGION_grads: case REGION_totals:
-        if (!c->is_step) REFUSE_ACCESS(c, "order", number, buffer, "expected writes to grads and totals only in a step");
-        if (c->phase[number] == PHASE_BODY && operand->mode != OPERAND_ADD && c->n_microbatches > 1) {
-            REFUSE_ACCESS(c, "order", number, buffer, "expected += where several microbatches add up");
+    case REGION_grads:
+    case REGION_totals:
+        if (!c->is_step)
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected writes to grads and totals only in a step");
+        if (c->phase[number] == PHASE_BODY && operand->mode != OPERAND_ADD &&
+            c->n_microbatches > 1) {
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected += where several microbatches add up");
         }
         break;
     case REGION_io:
-        if (role == ROLE_INPUT) REFUSE_ACCESS(c, "order", number, buffer, "expected inputs to be only read");
+        if (role == ROLE_INPUT)
+            REFUSE_ACCESS(c, "order", number, buffer, "expected inputs to be only read");
         if (role == ROLE_METRIC && operand->mode != OPERAND_ADD) {
             REFUSE_ACCESS(c, "order", number, buffer, "expected += into a metric");
         }
@@ -199,7 +229,8 @@ static Status check_written(const Flow *flow) {
     for (uint32_t i = 0; i < c->program->n_buffers; i++) {
         Role role = flow->roles[i];
         if ((role == ROLE_METRIC || role == ROLE_OUTPUT) && !flow->written[i]) {
-            REFUSE_BUFFER(c, "order", &c->program->buffers[i], "expected a write to a %s, found none",
+            REFUSE_BUFFER(c, "order", &c->program->buffers[i],
+                          "expected a write to a %s, found none",
                           role == ROLE_METRIC ? "metric" : "output");
         }
     }
@@ -229,12 +260,12 @@ Status check_order(const ProgramCheck *c) {
     return check_written(&flow);
 }
 
-/* Gradients ------------------------------------------------------------------------------------- */
+/* Gradients ----------------------------------------------------------------------------------- */
 
 typedef struct StepSpans {
-    Spans cleared[N_REGIONS];    // > before the microbatches
-    Spans added;                 // gradients written by a microbatch
-    Spans updated;               // weights written after them
+    Spans cleared[N_REGIONS]; // > before the microbatches
+    Spans added;              // gradients written by a microbatch
+    Spans updated;            // weights written after them
 } StepSpans;
 
 static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
@@ -247,7 +278,8 @@ static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
             Phase phase = c->phase[i];
             if (operand->mode == OPERAND_READ) continue;
             if (phase == PHASE_BEFORE && operand->mode == OPERAND_WRITE) {
-                spans_add(&spans->cleared[buffer->region], c->scratch, buffer->offset, buffer->bytes);
+                spans_add(&spans->cleared[buffer->region], c->scratch, buffer->offset,
+                          buffer->bytes);
             }
             if (phase == PHASE_BODY && buffer->region == REGION_grads) {
                 spans_add(&spans->added, c->scratch, buffer->offset, buffer->bytes);
@@ -271,7 +303,8 @@ static Status check_cleared(const ProgramCheck *c, const StepSpans *spans) {
             bool sums = buffer->region == REGION_grads || buffer->region == REGION_totals;
             if (!sums || operand->mode != OPERAND_ADD) continue;
             if (!spans_cover(&spans->cleared[buffer->region], buffer->offset, buffer->bytes)) {
-                REFUSE_ACCESS(c, "gradients", i, buffer, "expected \"clear\" to write all of it before the first +=");
+                REFUSE_ACCESS(c, "gradients", i, buffer,
+                              "expected \"clear\" to write all of it before the first +=");
             }
         }
     }
@@ -279,17 +312,22 @@ static Status check_cleared(const ProgramCheck *c, const StepSpans *spans) {
 }
 
 Status check_gradients(const ProgramCheck *c) {
-    StepSpans spans = {0};
+    StepSpans spans = { 0 };
     TRY(collect_spans(c, &spans));
     int64_t updated = 0, joined = 0;
-    for (uint32_t i = 0; i < spans.updated.n; i++) updated += spans.updated.items[i].end - spans.updated.items[i].begin;
+    for (uint32_t i = 0; i < spans.updated.n; i++)
+        updated += spans.updated.items[i].end - spans.updated.items[i].begin;
     for (int i = 0; i < N_REGIONS; i++) spans_merge(&spans.cleared[i]);
     spans_merge(&spans.added);
     spans_merge(&spans.updated);
-    for (uint32_t i = 0; i < spans.updated.n; i++) joined += spans.updated.items[i].end - spans.updated.items[i].begin;
+    for (uint32_t i = 0; i < spans.updated.n; i++)
+        joined += spans.updated.items[i].end - spans.updated.items[i].begin;
     if (updated != joined) {
-        REFUSE("gradients", "program \"%s\": expected each byte of weights updated once, found %lld bytes written over "
-               "%lld", c->program->name, (long long)updated, (long long)joined);
+        REFUSE("gradients",
+               "program \"%s\": expected each byte of weights updated once, found %lld bytes "
+               "written over "
+               "%lld",
+               c->program->name, (long long)updated, (long long)joined);
     }
     TRY(check_cleared(c, &spans));
     for (uint32_t i = 0; i < c->plan->n_params; i++) {
@@ -297,14 +335,18 @@ Status check_gradients(const ProgramCheck *c) {
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         if (param->is_state) continue;
         if (!spans_cover(&spans.added, param->offset, bytes)) {
-            REFUSE("gradients", "program \"%s\", parameter \"%s\": expected its gradient, %lld bytes at %lld, written "
-                   "in a microbatch, found a part without", c->program->name, param->name, (long long)bytes,
-                   (long long)param->offset);
+            REFUSE("gradients",
+                   "program \"%s\", parameter \"%s\": expected its gradient, %lld bytes at %lld, "
+                   "written "
+                   "in a microbatch, found a part without",
+                   c->program->name, param->name, (long long)bytes, (long long)param->offset);
         }
         if (!spans_cover(&spans.updated, param->offset, bytes)) {
-            REFUSE("gradients", "program \"%s\", parameter \"%s\": expected an update of %lld bytes of weights at "
-                   "%lld, found a part without", c->program->name, param->name, (long long)bytes,
-                   (long long)param->offset);
+            REFUSE(
+                "gradients",
+                "program \"%s\", parameter \"%s\": expected an update of %lld bytes of weights at "
+                "%lld, found a part without",
+                c->program->name, param->name, (long long)bytes, (long long)param->offset);
         }
     }
     return OK;

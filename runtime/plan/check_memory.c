@@ -4,18 +4,19 @@
 
 #include <stdlib.h>
 
-/* Lives ----------------------------------------------------------------------------------------- */
+/* Lives --------------------------------------------------------------------------------------- */
 
 static Status check_life(const ProgramCheck *c, const PlanBuffer *buffer) {
     int32_t last = (int32_t)c->program->n_instrs - 1;
     if (buffer->region != REGION_act) {
         if (buffer->first == 0 && buffer->last == max_i64(last, 0)) return OK;
-        REFUSE("lives", "program \"%s\", buffer \"%s\": expected to live 0..%d in %s, found %d..%d", c->program->name,
-               buffer->name, last, plan_region_words[buffer->region], buffer->first, buffer->last);
+        REFUSE("lives", "program \"%s\", buffer \"%s\": expected to live 0..%d in %s, found %d..%d",
+               c->program->name, buffer->name, last, plan_region_words[buffer->region],
+               buffer->first, buffer->last);
     }
     if (buffer->first >= 0 && buffer->first <= buffer->last && buffer->last <= last) return OK;
-    REFUSE("lives", "program \"%s\", buffer \"%s\": expected a life within 0..%d, found %d..%d", c->program->name,
-           buffer->name, last, buffer->first, buffer->last);
+    REFUSE("lives", "program \"%s\", buffer \"%s\": expected a life within 0..%d, found %d..%d",
+           c->program->name, buffer->name, last, buffer->first, buffer->last);
 }
 
 Status check_lives(const ProgramCheck *c) {
@@ -24,9 +25,12 @@ Status check_lives(const ProgramCheck *c) {
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
         for (uint32_t j = 0; j < instr->n_operands; j++) {
-            const PlanBuffer *buffer = &program->buffers[program->operands[instr->operands + j].buffer];
+            const PlanBuffer *buffer =
+                &program->buffers[program->operands[instr->operands + j].buffer];
             if ((int64_t)i < buffer->first || (int64_t)i > buffer->last) {
-                REFUSE("lives", "program \"%s\", instruction %u: expected buffer \"%s\" only in its life %d..%d",
+                REFUSE("lives",
+                       "program \"%s\", instruction %u: expected buffer \"%s\" only in its life "
+                       "%d..%d",
                        program->name, i, buffer->name, buffer->first, buffer->last);
             }
         }
@@ -34,14 +38,15 @@ Status check_lives(const ProgramCheck *c) {
     return OK;
 }
 
-/* Clashes --------------------------------------------------------------------------------------- */
+/* Clashes ------------------------------------------------------------------------------------- */
 
-// Sweep over time. `live` holds the buffers alive now by address; since they do not overlap, a newcomer can
-// only clash with its two neighbours.
+// Sweep over time. `live` holds the buffers alive now by address; since they do not overlap, a
+// newcomer can only clash with its two neighbours.
 typedef struct Sweep {
     const ProgramCheck *c;
-    const PlanBuffer **live; uint32_t n_live;
-    int64_t bytes, rounded;              // alive now: as they are; in whole grains
+    const PlanBuffer **live;
+    uint32_t n_live;
+    int64_t bytes, rounded; // alive now: as they are; in whole grains
     int64_t max_bytes, max_rounded, end;
 } Sweep;
 
@@ -60,16 +65,21 @@ static uint32_t live_at(const Sweep *sweep, int64_t offset) {
     uint32_t low = 0, high = sweep->n_live;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (sweep->live[middle]->offset < offset) low = middle + 1;
-        else high = middle;
+        if (sweep->live[middle]->offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }
 
 static Status clash(const Sweep *sweep, const PlanBuffer *a, const PlanBuffer *b) {
-    REFUSE("clash", "program \"%s\": expected buffers that live at once apart, found \"%s\" (bytes %lld..%lld, life "
-           "%d..%d) and \"%s\" (bytes %lld..%lld, life %d..%d)", sweep->c->program->name, a->name,
-           (long long)a->offset, (long long)(a->offset + a->bytes), a->first, a->last, b->name, (long long)b->offset,
+    REFUSE("clash",
+           "program \"%s\": expected buffers that live at once apart, found \"%s\" (bytes "
+           "%lld..%lld, life "
+           "%d..%d) and \"%s\" (bytes %lld..%lld, life %d..%d)",
+           sweep->c->program->name, a->name, (long long)a->offset,
+           (long long)(a->offset + a->bytes), a->first, a->last, b->name, (long long)b->offset,
            (long long)(b->offset + b->bytes), b->first, b->last);
 }
 
@@ -104,7 +114,8 @@ Status check_clashes(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     const PlanBuffer **in = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
     const PlanBuffer **out = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
-    Sweep sweep = {.c = c, .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers)};
+    Sweep sweep = { .c = c,
+                    .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers) };
     uint32_t n = 0;
     for (uint32_t i = 0; i < program->n_buffers; i++) {
         if (program->buffers[i].region == REGION_act) in[n++] = &program->buffers[i];
@@ -120,12 +131,16 @@ Status check_clashes(const ProgramCheck *c) {
     }
     // The planner may count bytes or whole grains; both are honest.
     if (program->act_bytes < sweep.end || program->act_bytes > round_up(sweep.end, PLAN_GRAIN)) {
-        REFUSE("clash", "program \"%s\": expected act of %lld bytes (end of the highest buffer), found %lld",
+        REFUSE("clash",
+               "program \"%s\": expected act of %lld bytes (end of the highest buffer), found %lld",
                program->name, (long long)sweep.end, (long long)program->act_bytes);
     }
     if (program->act_bound < sweep.max_bytes || program->act_bound > sweep.max_rounded) {
-        REFUSE("clash", "program \"%s\": expected a lower bound of act of %lld bytes, or %lld in whole grains, found "
-               "%lld", program->name, (long long)sweep.max_bytes, (long long)sweep.max_rounded,
+        REFUSE("clash",
+               "program \"%s\": expected a lower bound of act of %lld bytes, or %lld in whole "
+               "grains, found "
+               "%lld",
+               program->name, (long long)sweep.max_bytes, (long long)sweep.max_rounded,
                (long long)program->act_bound);
     }
     return OK;

@@ -5,38 +5,46 @@
 #define REFUSE_IN(c, rule, format, ...)                                                            \
     REFUSE(rule, "program \"%s\", " format, (c)->program->name, __VA_ARGS__)
 
-/* References and sizes -------------------------------------------------------------------------- */
+/* References and sizes ------------------------------------------------------------------------ */
 
 static Status check_buffers(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
-    Names names = {0};
+    Names names = { 0 };
     for (uint32_t i = 0; i < program->n_buffers; i++) {
         const PlanBuffer *buffer = &program->buffers[i];
         if (!buffer->name || !*buffer->name) {
             REFUSE_IN(c, "names", "buffer %u: expected a name, found none", i);
         }
         if (!names_add(&names, c->scratch, buffer->name, i)) {
-            REFUSE_IN(c, "names", "buffer \"%s\": expected a new name, found a second one", buffer->name);
+            REFUSE_IN(c, "names", "buffer \"%s\": expected a new name, found a second one",
+                      buffer->name);
         }
-        if (buffer->dtype >= N_DTYPES || buffer->region >= N_REGIONS || buffer->n_dims > PLAN_MAX_DIMS) {
-            REFUSE_IN(c, "references", "buffer \"%s\": expected a type below %d, a region below %d, at most %d "
-                      "dimensions, found %d, %d, %d", buffer->name, N_DTYPES, N_REGIONS, PLAN_MAX_DIMS,
-                      buffer->dtype, buffer->region, buffer->n_dims);
+        if (buffer->dtype >= N_DTYPES || buffer->region >= N_REGIONS ||
+            buffer->n_dims > PLAN_MAX_DIMS) {
+            REFUSE_IN(c, "references",
+                      "buffer \"%s\": expected a type below %d, a region below %d, at most %d "
+                      "dimensions, found %d, %d, %d",
+                      buffer->name, N_DTYPES, N_REGIONS, PLAN_MAX_DIMS, buffer->dtype,
+                      buffer->region, buffer->n_dims);
         }
         int64_t bytes = checked_bytes(buffer->dims, buffer->n_dims, dtype_bytes(buffer->dtype));
         if (bytes != buffer->bytes || bytes < 0) {
-            REFUSE_IN(c, "sizes", "buffer \"%s\": expected %lld bytes (dimensions times type), found %lld",
+            REFUSE_IN(c, "sizes",
+                      "buffer \"%s\": expected %lld bytes (dimensions times type), found %lld",
                       buffer->name, (long long)bytes, (long long)buffer->bytes);
         }
         if (buffer->offset < 0 || buffer->offset % PLAN_GRAIN) {
-            REFUSE_IN(c, "sizes", "buffer \"%s\": expected an offset in steps of %d, found %lld", buffer->name,
-                      PLAN_GRAIN, (long long)buffer->offset);
+            REFUSE_IN(c, "sizes", "buffer \"%s\": expected an offset in steps of %d, found %lld",
+                      buffer->name, PLAN_GRAIN, (long long)buffer->offset);
         }
         int64_t region = c->plan->region_bytes[buffer->region];
         if (buffer->offset > region || bytes > region - buffer->offset) {
-            REFUSE_IN(c, "sizes", "buffer \"%s\": expected to end inside the %lld bytes of %s, found %lld bytes at "
-                      "%lld", buffer->name, (long long)region, plan_region_words[buffer->region], (long long)bytes,
-                      (long long)buffer->offset);
+            REFUSE_IN(
+                c, "sizes",
+                "buffer \"%s\": expected to end inside the %lld bytes of %s, found %lld bytes at "
+                "%lld",
+                buffer->name, (long long)region, plan_region_words[buffer->region],
+                (long long)bytes, (long long)buffer->offset);
         }
     }
     return OK;
@@ -44,9 +52,10 @@ static Status check_buffers(const ProgramCheck *c) {
 
 static Status check_segments(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
-    Names names = {0};
+    Names names = { 0 };
     int64_t next = 0;
-    if (program->n_instrs > INT32_MAX) REFUSE_IN(c, "references", "too many instructions: %u", program->n_instrs);
+    if (program->n_instrs > INT32_MAX)
+        REFUSE_IN(c, "references", "too many instructions: %u", program->n_instrs);
     for (uint32_t i = 0; i < program->n_segments; i++) {
         const PlanSegment *segment = &program->segments[i];
         if (!segment->name || !*segment->name || !names_add(&names, c->scratch, segment->name, i)) {
@@ -54,15 +63,17 @@ static Status check_segments(const ProgramCheck *c) {
                       segment->name ? segment->name : "");
         }
         if (segment->first != next || segment->n < 0 || next + segment->n > program->n_instrs) {
-            REFUSE_IN(c, "references", "segment \"%s\": expected instructions from %lld, at most %lld, found %d "
-                      "from %d", segment->name, (long long)next, (long long)(program->n_instrs - next), segment->n,
-                      segment->first);
+            REFUSE_IN(c, "references",
+                      "segment \"%s\": expected instructions from %lld, at most %lld, found %d "
+                      "from %d",
+                      segment->name, (long long)next, (long long)(program->n_instrs - next),
+                      segment->n, segment->first);
         }
         next += segment->n;
     }
     if (next != program->n_instrs) {
-        REFUSE_IN(c, "references", "expected segments that cover %u instructions, found %lld", program->n_instrs,
-                  (long long)next);
+        REFUSE_IN(c, "references", "expected segments that cover %u instructions, found %lld",
+                  program->n_instrs, (long long)next);
     }
     return OK;
 }
@@ -76,35 +87,43 @@ static Status check_references(const ProgramCheck *c) {
                       c->plan->n_kernels, instr->kernel);
         }
         if ((uint64_t)instr->operands + instr->n_operands > program->n_operands) {
-            REFUSE_IN(c, "references", "instruction %u: expected operands below %u, found %u from %u", i,
+            REFUSE_IN(c, "references",
+                      "instruction %u: expected operands below %u, found %u from %u", i,
                       program->n_operands, instr->n_operands, instr->operands);
         }
     }
     for (uint32_t i = 0; i < program->n_operands; i++) {
         const PlanOperand *operand = &program->operands[i];
         if (operand->buffer >= program->n_buffers || operand->mode > OPERAND_INPLACE) {
-            REFUSE_IN(c, "references", "operand %u: expected a buffer below %u and a mode below %d, found %u and %d",
+            REFUSE_IN(c, "references",
+                      "operand %u: expected a buffer below %u and a mode below %d, found %u and %d",
                       i, program->n_buffers, OPERAND_INPLACE + 1, operand->buffer, operand->mode);
         }
     }
     return OK;
 }
 
-/* Launches -------------------------------------------------------------------------------------- */
+/* Launches ------------------------------------------------------------------------------------ */
 
-static Status check_operand(const ProgramCheck *c, uint32_t number, const PlanKernel *kernel, uint32_t i,
-                            const PlanOperand *operand) {
+static Status check_operand(const ProgramCheck *c, uint32_t number, const PlanKernel *kernel,
+                            uint32_t i, const PlanOperand *operand) {
     const PlanArg *arg = &kernel->args[i];
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
     if (buffer->dtype != arg->dtype) {
-        REFUSE_IN(c, "launch", "instruction %u, buffer \"%s\": expected %s for parameter \"%s\" of kernel \"%s\", "
-                  "found %s", number, buffer->name, dtype_name(arg->dtype), arg->name, kernel->entry,
-                  dtype_name(buffer->dtype));
+        REFUSE_IN(
+            c, "launch",
+            "instruction %u, buffer \"%s\": expected %s for parameter \"%s\" of kernel \"%s\", "
+            "found %s",
+            number, buffer->name, dtype_name(arg->dtype), arg->name, kernel->entry,
+            dtype_name(buffer->dtype));
     }
     if (arg->is_const != (operand->mode == OPERAND_READ)) {
-        REFUSE_IN(c, "launch", "instruction %u, buffer \"%s\": expected mode %s for the %s parameter \"%s\" of "
-                  "kernel \"%s\", found %s", number, buffer->name, arg->is_const ? "<" : "> or += or =",
-                  arg->is_const ? "const" : "written", arg->name, kernel->entry, plan_mode_words[operand->mode]);
+        REFUSE_IN(c, "launch",
+                  "instruction %u, buffer \"%s\": expected mode %s for the %s parameter \"%s\" of "
+                  "kernel \"%s\", found %s",
+                  number, buffer->name,
+                  arg->is_const ? "<" : "> or += or =", arg->is_const ? "const" : "written",
+                  arg->name, kernel->entry, plan_mode_words[operand->mode]);
     }
     return OK;
 }
@@ -116,7 +135,8 @@ static Status check_launches(const ProgramCheck *c) {
         const PlanKernel *kernel = &c->plan->kernels[instr->kernel];
         const PlanOperand *operands = check_operands(program, instr);
         if (instr->n_operands != kernel->n_args) {
-            REFUSE_IN(c, "launch", "instruction %u: expected %u operands for kernel \"%s\", found %u", i,
+            REFUSE_IN(c, "launch",
+                      "instruction %u: expected %u operands for kernel \"%s\", found %u", i,
                       kernel->n_args, kernel->entry, instr->n_operands);
         }
         for (uint32_t j = 0; j < instr->n_operands; j++) {
@@ -124,8 +144,9 @@ static Status check_launches(const ProgramCheck *c) {
             for (uint32_t k = 0; k < j; k++) {
                 bool writes = operands[j].mode != OPERAND_READ || operands[k].mode != OPERAND_READ;
                 if (writes && operands[j].buffer == operands[k].buffer) {
-                    REFUSE_IN(c, "alias", "instruction %u: expected a written buffer once, found \"%s\" twice", i,
-                              program->buffers[operands[j].buffer].name);
+                    REFUSE_IN(c, "alias",
+                              "instruction %u: expected a written buffer once, found \"%s\" twice",
+                              i, program->buffers[operands[j].buffer].name);
                 }
             }
         }
@@ -133,10 +154,10 @@ static Status check_launches(const ProgramCheck *c) {
     return OK;
 }
 
-/* Rows ------------------------------------------------------------------------------------------ */
+/* Rows ---------------------------------------------------------------------------------------- */
 
-// Rows are some before, the body once per microbatch, some after; together the segments in file order, since
-// times are instruction numbers.
+// Rows are some before, the body once per microbatch, some after; together the segments in file
+// order, since times are instruction numbers.
 static Status check_rows(ProgramCheck *c) {
     const PlanProgram *program = c->program;
     const PlanRow *rows = program->rows;
@@ -147,18 +168,25 @@ static Status check_rows(ProgramCheck *c) {
     int64_t n_microbatches = middle ? (int64_t)rows[n - 1 - after].microbatch + 1 : 1;
     uint32_t body = middle / (uint32_t)n_microbatches;
     if ((int64_t)body * n_microbatches != middle || before + body + after != program->n_segments) {
-        REFUSE_IN(c, "rows", "expected rows for each of %u segments, once or in each of %lld microbatches, found %u "
-                  "before, %u within, %u after", program->n_segments, (long long)n_microbatches, before, middle,
-                  after);
+        REFUSE_IN(
+            c, "rows",
+            "expected rows for each of %u segments, once or in each of %lld microbatches, found %u "
+            "before, %u within, %u after",
+            program->n_segments, (long long)n_microbatches, before, middle, after);
     }
     for (uint32_t i = 0; i < n; i++) {
         bool within = i >= before && i < before + middle;
         int32_t microbatch = within ? (int32_t)((i - before) / body) : -1;
-        uint32_t segment = i < before ? i : within ? before + (i - before) % body : i - middle + body;
+        uint32_t segment = i < before ? i
+                           : within   ? before + (i - before) % body
+                                      : i - middle + body;
         if (rows[i].segment != segment || rows[i].microbatch != microbatch || rows[i].slot != 0) {
-            REFUSE_IN(c, "rows", "row %u: expected segment %u (\"%s\") of microbatch %d in slot 0, found segment %u "
-                      "of microbatch %d in slot %d", i, segment, program->segments[segment].name, microbatch,
-                      rows[i].segment, rows[i].microbatch, rows[i].slot);
+            REFUSE_IN(
+                c, "rows",
+                "row %u: expected segment %u (\"%s\") of microbatch %d in slot 0, found segment %u "
+                "of microbatch %d in slot %d",
+                i, segment, program->segments[segment].name, microbatch, rows[i].segment,
+                rows[i].microbatch, rows[i].slot);
         }
     }
     c->n_microbatches = middle ? (int32_t)n_microbatches : 0;
@@ -172,30 +200,38 @@ static Status check_rows(ProgramCheck *c) {
 }
 
 static Status check_step_rows(const ProgramCheck *c) {
-    static const char *const names[] = {"clear", "forward", "backward", "update"};
+    static const char *const names[] = { "clear", "forward", "backward", "update" };
     const PlanProgram *program = c->program;
     if (program->n_segments != COUNT_OF(names)) {
-        REFUSE_IN(c, "rows", "expected the segments clear, forward, backward, update, found %u segments",
+        REFUSE_IN(c, "rows",
+                  "expected the segments clear, forward, backward, update, found %u segments",
                   program->n_segments);
     }
     for (int i = 0; i < COUNT_OF(names); i++) {
         if (strcmp(program->segments[i].name, names[i])) {
-            REFUSE_IN(c, "rows", "segment %d: expected \"%s\", found \"%s\"", i, names[i], program->segments[i].name);
+            REFUSE_IN(c, "rows", "segment %d: expected \"%s\", found \"%s\"", i, names[i],
+                      program->segments[i].name);
         }
     }
     // One run of clear, n of forward and backward, one of update.
     uint32_t rows = 2 + 2 * (uint32_t)c->plan->microbatches;
     if (c->n_microbatches != c->plan->microbatches || program->n_rows != rows ||
         program->rows[0].microbatch != -1 || program->rows[2].microbatch != 0) {
-        REFUSE_IN(c, "rows", "expected clear, forward and backward of %d microbatches, update, found %u rows of %d "
-                  "microbatches", c->plan->microbatches, program->n_rows, c->n_microbatches);
+        REFUSE_IN(
+            c, "rows",
+            "expected clear, forward and backward of %d microbatches, update, found %u rows of %d "
+            "microbatches",
+            c->plan->microbatches, program->n_rows, c->n_microbatches);
     }
     return OK;
 }
 
 Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratch) {
     ProgramCheck c = {
-        .plan = plan, .program = program, .scratch = scratch, .is_step = !strcmp(program->name, "step"),
+        .plan = plan,
+        .program = program,
+        .scratch = scratch,
+        .is_step = !strcmp(program->name, "step"),
     };
     TRY(check_buffers(&c));
     TRY(check_segments(&c));

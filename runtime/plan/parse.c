@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the text form of a plan (print.c has the grammar). Written to survive any bytes: every reader
-// checks against the end of the text, counts are bounded by the bytes that spell them, references by the
-// tables. It accepts exactly what the printer prints: the end line holds the hash of all bytes before it,
-// and the plan is printed again and compared, so that there is one text per plan.
+// Reads the text form of a plan (print.c has the grammar). Written to survive any bytes: every
+// reader checks against the end of the text, counts are bounded by the bytes that spell them,
+// references by the tables. It accepts exactly what the printer prints: the end line holds the hash
+// of all bytes before it, and the plan is printed again and compared, so that there is one text per
+// plan.
 //
-// The first failure stops the parser: `failed` is set, every later reader returns at once, and loops ask
-// for it. The message names the line, what was expected and what stands there.
+// The first failure stops the parser: `failed` is set, every later reader returns at once, and
+// loops ask for it. The message names the line, what was expected and what stands there.
 #include "runtime/plan/words.h"
 
 #include <limits.h>
@@ -13,11 +14,11 @@
 typedef struct Parser {
     const char *text, *at, *end;
     int line;
-    Status status;               // OK until the first failure
+    Status status; // OK until the first failure
     Plan *plan;
-    Arena *scratch;              // tables of names
+    Arena *scratch; // tables of names
     Names kernels;
-    Names buffers, segments;     // of the current program
+    Names buffers, segments; // of the current program
 } Parser;
 
 static bool failed(const Parser *p) {
@@ -44,7 +45,7 @@ static void describe_found(const Parser *p, Text *out) {
 static void expected(Parser *p, const char *format, ...) PRINTF_LIKE(2, 3);
 static void expected(Parser *p, const char *format, ...) {
     if (failed(p)) return;
-    Text what = {0}, found = {0};
+    Text what = { 0 }, found = { 0 };
     va_list list;
     va_start(list, format);
     text_vprintf(&what, format, list);
@@ -128,7 +129,8 @@ static int64_t integer(Parser *p, int64_t low, int64_t high, const char *what) {
         if (__builtin_sub_overflow(value, *c - '0', &value)) break;
         c++;
     }
-    bool whole = c > digits && (c == p->end || *c < '0' || *c > '9') && (negative || value != INT64_MIN);
+    bool whole =
+        c > digits && (c == p->end || *c < '0' || *c > '9') && (negative || value != INT64_MIN);
     if (!negative && whole) value = -value;
     if (!whole || value < low || value > high) {
         expected(p, "%s (an integer of %lld to %lld)", what, (long long)low, (long long)high);
@@ -149,10 +151,14 @@ static int64_t address(Parser *p) {
     int digits = 0;
     if (left(p) > 2 && c[0] == '0' && c[1] == 'x') {
         for (c += 2; c < p->end && digits < 17; c++, digits++) {
-            int digit = *c >= '0' && *c <= '9' ? *c - '0' : *c >= 'a' && *c <= 'f' ? *c - 'a' + 10 : -1;
+            int digit = *c >= '0' && *c <= '9'   ? *c - '0'
+                        : *c >= 'a' && *c <= 'f' ? *c - 'a' + 10
+                                                 : -1;
             if (digit < 0) break;
-            if (value >> 59) digits = 17; // the next digit would not fit
-            else value = value << 4 | digit;
+            if (value >> 59)
+                digits = 17; // the next digit would not fit
+            else
+                value = value << 4 | digit;
         }
     }
     if (!digits || digits >= 17) {
@@ -176,7 +182,7 @@ static double number(Parser *p, const char *what) {
 }
 
 static Hash hash_word(Parser *p) {
-    Hash hash = {0};
+    Hash hash = { 0 };
     if (failed(p)) return hash;
     size_t n = word_bytes(p);
     if (!hash_parse(p->at, n, &hash)) {
@@ -329,7 +335,7 @@ static void parse_head(Parser *p) {
 
 static void parse_params(Parser *p) {
     Plan *plan = p->plan;
-    Names names = {0};
+    Names names = { 0 };
     while (accept(p, "param ")) {
         PlanParam *param = ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params);
         param->name = declaration(p, &names, plan->n_params - 1, "a parameter's name");
@@ -386,7 +392,7 @@ static void parse_args(Parser *p, PlanKernel *kernel) {
         literal(p, " ");
         arg->dtype = (uint8_t)dtype_word(p);
         literal(p, " ");
-        static const char *const access[] = {"mut", "const"};
+        static const char *const access[] = { "mut", "const" };
         arg->is_const = word(p, access, 2, 0, "const or mut");
         newline(p);
     }
@@ -451,7 +457,7 @@ static void parse_interface(Parser *p, PlanProgram *program) {
         input->buffer = reference(p, &p->buffers, "a buffer");
         newline(p);
     }
-    Names metrics = {0}, outputs = {0};
+    Names metrics = { 0 }, outputs = { 0 };
     while (accept(p, "metric ")) {
         PlanMetric *metric =
             ARENA_PUSH(arena, program->metrics, program->n_metrics, program->cap_metrics);
@@ -488,7 +494,7 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
             uint32_t buffer = reference(p, &p->buffers, "a buffer");
             PlanOperand *operand =
                 ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands);
-            *operand = (PlanOperand){buffer, (uint8_t)mode};
+            *operand = (PlanOperand){ buffer, (uint8_t)mode };
             instr->n_operands++;
         }
         newline(p);
@@ -503,7 +509,7 @@ static void parse_program(Parser *p, PlanProgram *program) {
     literal(p, " bound ");
     program->act_bound = count(p, "bytes");
     newline(p);
-    p->buffers = p->segments = (Names){0};
+    p->buffers = p->segments = (Names){ 0 };
     parse_buffers(p, program);
     parse_interface(p, program);
     while (accept(p, "segment ")) {
@@ -545,7 +551,7 @@ static void parse_end(Parser *p) {
 // A second spelling of the same plan ("007", a quoted name that needs no quotes) is refused.
 static void check_canonical(Parser *p) {
     if (failed(p)) return;
-    Text again = {0};
+    Text again = { 0 };
     plan_print_text(p->plan, true, &again);
     size_t n = (size_t)(p->end - p->text), i = 0;
     p->line = 1;
@@ -565,7 +571,7 @@ static void parse_plan(Parser *p) {
     parse_params(p);
     parse_sources(p);
     parse_kernels(p);
-    Names programs = {0};
+    Names programs = { 0 };
     while (accept(p, "program ")) {
         PlanProgram *program =
             ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
@@ -577,7 +583,7 @@ static void parse_plan(Parser *p) {
 }
 
 Status plan_parse(const char *text, size_t bytes, Plan **out) {
-    Parser p = {.text = text, .at = text, .end = text + bytes, .line = 1};
+    Parser p = { .text = text, .at = text, .end = text + bytes, .line = 1 };
     *out = NULL;
     p.plan = plan_create();
     p.scratch = arena_create();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text form of a plan: one canonical text per plan. Single spaces, fixed order of fields, '\n' only.
+// The text form of a plan: one canonical text per plan. Single spaces, fixed order of fields, '\n'
+// only.
 //
 //   plan 1
 //   model NAME target NAME tokens INT sequence INT vocab INT microbatches INT trained INT
@@ -16,11 +17,11 @@
 //       {row SEGMENT mb INT slot INT}}
 //   end HASH                                              of all bytes before this line
 //
-// NAME is bare when every byte is a letter, a digit or one of _.$:/- and quoted otherwise, with \xHH for
-// control bytes, quotes and backslashes. FLOAT is C99 hex. DIMS is [INT,INT,...].
+// NAME is bare when every byte is a letter, a digit or one of _.$:/- and quoted otherwise, with
+// \xHH for control bytes, quotes and backslashes. FLOAT is C99 hex. DIMS is [INT,INT,...].
 //
-// A plan whose references are out of range prints "?" for them and does not parse back; plan_check names
-// them.
+// A plan whose references are out of range prints "?" for them and does not parse back; plan_check
+// names them.
 #include "runtime/plan/words.h"
 
 static void add_name(Text *out, const char *name) {
@@ -233,7 +234,7 @@ void plan_print(const Plan *plan, Text *out) {
 }
 
 Hash plan_hash(const Plan *plan) {
-    Text text = {0};
+    Text text = { 0 };
     plan_print_text(plan, false, &text);
     Hash hash = hash_bytes(text.at, text.bytes);
     text_finish(&text);

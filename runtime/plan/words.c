@@ -14,8 +14,8 @@ const char *const plan_input_words[N_INPUTS] = {
 #undef X
 };
 
-const char *const plan_init_words[] = {"normal", "zeros", "ones"};
-const char *const plan_mode_words[] = {"<", ">", "+=", "="};
+const char *const plan_init_words[] = { "normal", "zeros", "ones" };
+const char *const plan_mode_words[] = { "<", ">", "+=", "=" };
 
 bool plan_bare_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -44,7 +44,7 @@ bool names_add(Names *names, Arena *arena, const char *name, uint32_t index) {
     }
     NameEntry *entry = names_slot(names->entries, names->cap, name);
     if (entry->name) return false;
-    *entry = (NameEntry){name, index};
+    *entry = (NameEntry){ name, index };
     names->n++;
     return true;
 }

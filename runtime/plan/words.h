@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to runtime/plan: the words of the text form, shared by its printer and its parser, and a table
-// from name to index.
+// Private to runtime/plan: the words of the text form, shared by its printer and its parser, and a
+// table from name to index.
 #ifndef MOEC_PLAN_WORDS_H
 #define MOEC_PLAN_WORDS_H
 
@@ -17,10 +17,17 @@ bool plan_bare_byte(char c);
 void plan_print_text(const Plan *plan, bool locations, Text *out);
 
 // Names point to text that outlives the table. Memory comes from the arena given to each call.
-typedef struct NameEntry { const char *name; uint32_t index; } NameEntry;
-typedef struct Names { NameEntry *entries; uint32_t n, cap /* power of two, or 0 */; } Names;
+typedef struct NameEntry {
+    const char *name;
+    uint32_t index;
+} NameEntry;
+typedef struct Names {
+    NameEntry *entries;
+    uint32_t n, cap /* power of two, or 0 */;
+} Names;
 enum { NAME_NONE = UINT32_MAX };
-bool names_add(Names *names, Arena *arena, const char *name, uint32_t index); // false: is there already
-uint32_t names_find(const Names *names, const char *name);                    // NAME_NONE: is not there
+bool names_add(Names *names, Arena *arena, const char *name,
+               uint32_t index);                            // false: is there already
+uint32_t names_find(const Names *names, const char *name); // NAME_NONE: is not there
 
 #endif

@@ -16,7 +16,7 @@
 static char root[] = "/tmp/moec-test-cache-XXXXXX";
 static char dir[64], path[160];
 static Arena *arena;
-static const Hash key = {0x1122334455667788, 0x99aabbccddeeff00};
+static const Hash key = { 0x1122334455667788, 0x99aabbccddeeff00 };
 static const char payload[] = "some bytes \0 with a zero, and more of them";
 
 static int set_up(void **state) {
@@ -66,7 +66,7 @@ static void test_put_get(void **state) {
     assert_true(found());
     assert_int_equal(cache_put(dir, key, payload, sizeof payload), OK);
     assert_true(found());
-    Hash other = {1, 2};
+    Hash other = { 1, 2 };
     char *bytes;
     size_t n;
     assert_int_equal(cache_put(dir, other, "", 0), OK);
@@ -104,7 +104,7 @@ static void test_damage(void **state) {
     write_file(path, copy, n);
     assert_true(found());
 
-    Hash other = {key.low + 1, key.high};
+    Hash other = { key.low + 1, key.high };
     assert_int_equal(cache_put(dir, other, "x", 1), OK);
     char hex[33], from[160];
     hash_hex(other, hex);
@@ -143,7 +143,8 @@ static void test_processes(void **state) {
         assert_int_equal(status, 0);
     }
     char command[128];
-    snprintf(command, sizeof command, "test $(find %s -type f | wc -l) = 2", dir); // no temporary file is left
+    snprintf(command, sizeof command, "test $(find %s -type f | wc -l) = 2",
+             dir); // no temporary file is left
     assert_int_equal(system(command), 0);
 }
 
@@ -176,10 +177,8 @@ static void test_unwritable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_get),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_put_get),    cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_processes),  cmocka_unit_test(test_folder),
         cmocka_unit_test(test_unwritable),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

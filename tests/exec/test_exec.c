@@ -33,7 +33,9 @@ static int32_t token(int microbatch, int64_t t) {
     return (int32_t)(hash_mix(3, (uint64_t)microbatch, (uint64_t)t) % 7) - 1; // -1 .. 5
 }
 
-typedef struct Fills { int calls, order[16], fail_at; } Fills;
+typedef struct Fills {
+    int calls, order[16], fail_at;
+} Fills;
 
 static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
     Fills *fills = user;
@@ -48,7 +50,7 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
 
 static Exec *create(const Plan *plan, int threads, bool poison) {
     Exec *exec;
-    ExecOptions options = {.threads = threads, .poison = poison};
+    ExecOptions options = { .threads = threads, .poison = poison };
     if (exec_create(plan, &options, &exec) != OK) fail_msg("%s", status_message());
     return exec;
 }
@@ -88,7 +90,7 @@ static void test_step(void **state) {
     float *own = malloc((size_t)plan->n_trained * 4);
     memcpy(own, weights, (size_t)plan->n_trained * 4);
     for (int i = 0; i < 3; i++) {
-        Fills fills = {.fail_at = -1};
+        Fills fills = { .fail_at = -1 };
         assert_int_equal(exec_run(exec, step, fill, &fills), OK);
         assert_int_equal(fills.calls, 3);
         for (int m = 0; m < 3; m++) assert_int_equal(fills.order[m], m);
@@ -114,7 +116,8 @@ static Hash run_bits(Plan *plan, int threads) {
         assert_int_equal(exec_run(exec, plan_program(plan, "step"), fill, NULL), OK);
         assert_int_equal(exec_run(exec, plan_program(plan, "eval"), fill, NULL), OK);
     }
-    Hash weights = hash_bytes(exec_region(exec, REGION_weights), (size_t)plan->region_bytes[REGION_weights]);
+    Hash weights =
+        hash_bytes(exec_region(exec, REGION_weights), (size_t)plan->region_bytes[REGION_weights]);
     float loss = *exec_metric(exec, plan_program(plan, "eval"), 0, NULL);
     assert_true(isfinite(loss) && loss > 0);
     weights.low ^= hash_bytes(&loss, sizeof loss).low;
@@ -125,7 +128,7 @@ static Hash run_bits(Plan *plan, int threads) {
 static void test_same_bits(void **state) {
     (void)state;
     Plan *plan = sample_plan(300, 2), *again;
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     assert_int_equal(plan_parse(text.at, text.bytes, &again), OK);
     text_finish(&text);
@@ -146,14 +149,19 @@ static void test_initial_values(void **state) {
     moment[5] = 3;
     exec_init(exec, 7);
     exec_init(other, 7);
-    assert_memory_equal(weights, exec_region(other, REGION_weights), (size_t)plan->region_bytes[REGION_weights]);
+    assert_memory_equal(weights, exec_region(other, REGION_weights),
+                        (size_t)plan->region_bytes[REGION_weights]);
     assert_true(moment[5] == 0);
-    const float *bias = weights + plan->params[1].offset / 4, *counts = weights + plan->params[2].offset / 4;
+    const float *bias = weights + plan->params[1].offset / 4,
+                *counts = weights + plan->params[2].offset / 4;
     for (int i = 0; i < SAMPLE_BIAS; i++) assert_true(bias[i] == 0);
     for (int i = 0; i < SAMPLE_COUNTS; i++) assert_true(counts[i] == 1);
 
     double sum = 0, squares = 0;
-    for (int i = 0; i < 100000; i++) { sum += weights[i]; squares += (double)weights[i] * weights[i]; }
+    for (int i = 0; i < 100000; i++) {
+        sum += weights[i];
+        squares += (double)weights[i] * weights[i];
+    }
     double mean = sum / 100000, deviation = sqrt(squares / 100000 - mean * mean);
     assert_true(fabs(mean) < 0.01 && fabs(deviation - 0.5) < 0.01);
     uint64_t name = hash_bytes("layers.0.scale", strlen("layers.0.scale")).low;
@@ -171,7 +179,8 @@ static void test_initial_values(void **state) {
     other = create(moved, 1, false);
     exec_init(exec, 7);
     exec_init(other, 7);
-    assert_memory_equal(exec_region(exec, REGION_weights), exec_region(other, REGION_weights), 400000);
+    assert_memory_equal(exec_region(exec, REGION_weights), exec_region(other, REGION_weights),
+                        400000);
     exec_destroy(other);
     exec_destroy(exec);
     plan_destroy(moved);
@@ -181,8 +190,8 @@ static void test_initial_values(void **state) {
 static void test_poison(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 2);
-    // Without the kernel that writes dy, what it held is read: the checker would refuse the plan, so the
-    // kernel is kept and does not write.
+    // Without the kernel that writes dy, what it held is read: the checker would refuse the plan,
+    // so the kernel is kept and does not write.
     PlanSource *source = &plan->sources[plan->kernels[3].source];
     const char *write = "dy[t] = y[t];", *at = strstr(source->text, write);
     assert_non_null(at);
@@ -218,8 +227,9 @@ static void test_access(void **state) {
     PlanProgram other = *step;
     assert_int_equal(exec_run(exec, &other, fill, NULL), ERR_ARGUMENT);
 
-    Fills fills = {.fail_at = 0};
-    assert_int_equal(exec_run(exec, step, fill, &fills), ERR_INPUT); // the caller's failure comes through
+    Fills fills = { .fail_at = 0 };
+    assert_int_equal(exec_run(exec, step, fill, &fills),
+                     ERR_INPUT); // the caller's failure comes through
     assert_string_equal(status_message(), "no more data");
     exec_destroy(exec);
     exec_destroy(NULL);
@@ -231,7 +241,7 @@ static void test_refused_plan(void **state) {
     Plan *plan = sample_plan(8, 1);
     plan->programs[0].buffers[12].last = 7; // dy reaches into the life of squares
     Exec *exec = (Exec *)1;
-    ExecOptions options = {0};
+    ExecOptions options = { 0 };
     assert_int_equal(exec_create(plan, &options, &exec), ERR_FORMAT);
     assert_null(exec);
     assert_non_null(strstr(status_message(), "plan check, clash"));
@@ -254,8 +264,10 @@ static void test_touched(void **state) {
     assert_int_equal(exec_touched(exec, REGION_act), dy); // squares belong to step
     assert_int_equal(exec_touched(exec, REGION_grads), 0);
     assert_int_equal(exec_run(exec, plan_program(plan, "step"), fill, NULL), OK);
-    assert_int_equal(exec_touched(exec, REGION_act), round_up(plan->region_bytes[REGION_act], page));
-    assert_int_equal(exec_touched(exec, REGION_grads), round_up(plan->region_bytes[REGION_grads], page));
+    assert_int_equal(exec_touched(exec, REGION_act),
+                     round_up(plan->region_bytes[REGION_act], page));
+    assert_int_equal(exec_touched(exec, REGION_grads),
+                     round_up(plan->region_bytes[REGION_grads], page));
     exec_destroy(exec);
     plan_destroy(plan);
 }
@@ -283,14 +295,10 @@ static void test_no_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step),
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_initial_values),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_access),
-        cmocka_unit_test(test_refused_plan),
-        cmocka_unit_test(test_touched),
-        cmocka_unit_test(test_no_allocation),
+        cmocka_unit_test(test_step),           cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_initial_values), cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_access),         cmocka_unit_test(test_refused_plan),
+        cmocka_unit_test(test_touched),        cmocka_unit_test(test_no_allocation),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From sources to functions: what is compiled, what comes from the cache, what is said when it fails. The
-// compiler is a script that leaves a line in a file and runs the real one, so that starts can be counted.
+// From sources to functions: what is compiled, what comes from the cache, what is said when it
+// fails. The compiler is a script that leaves a line in a file and runs the real one, so that
+// starts can be counted.
 #include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@ static char cache[64], script[64], starts[64], temporary[64];
 
 static void run(const char *format, ...) PRINTF_LIKE(1, 2);
 static void run(const char *format, ...) {
-    Text command = {0};
+    Text command = { 0 };
     va_list list;
     va_start(list, format);
     text_vprintf(&command, format, list);
@@ -42,9 +43,11 @@ static void write_script(const char *text) {
 
 static void use_counting_script(void) {
     char text[512];
-    snprintf(text, sizeof text,
-             "#!/bin/sh\necho start >> %s\n"
-             "for cc in clang-19 clang gcc; do command -v $cc > /dev/null && exec $cc \"$@\"; done\n", starts);
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\necho start >> %s\n"
+        "for cc in clang-19 clang gcc; do command -v $cc > /dev/null && exec $cc \"$@\"; done\n",
+        starts);
     write_script(text);
 }
 
@@ -79,7 +82,8 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    return rmdir(temporary) != 0 || mkdir(temporary, 0755) != 0; // nothing is left behind, also by failures
+    return rmdir(temporary) != 0 ||
+           mkdir(temporary, 0755) != 0; // nothing is left behind, also by failures
 }
 
 static int n_starts(void) {
@@ -98,7 +102,8 @@ static Plan *adders(int n, int offset) {
     for (int i = 0; i < n; i++) {
         char entry[32], body[96];
         snprintf(entry, sizeof entry, "add_%d", i);
-        snprintf(body, sizeof body, "    x[0] += (float)%d; (void)tile_begin; (void)tile_end;", i + offset);
+        snprintf(body, sizeof body, "    x[0] += (float)%d; (void)tile_begin; (void)tile_end;",
+                 i + offset);
         sample_kernel(plan, entry, "mut f32 x", body, 1);
     }
     return plan;
@@ -107,7 +112,7 @@ static Plan *adders(int n, int offset) {
 static void expect_adders(const Jit *jit, int n, int offset) {
     for (int i = 0; i < n; i++) {
         float x = 0.5f;
-        void *const args[] = {&x};
+        void *const args[] = { &x };
         jit_function(jit, (uint32_t)i)(args, 0, 1);
         assert_true(x == 0.5f + (float)(i + offset));
     }
@@ -126,28 +131,33 @@ static void expect_refusal(Plan *plan, Status status, const char *message) {
     Jit *jit = (Jit *)1;
     assert_int_equal(jit_load(plan, NULL, NULL, &jit), status);
     assert_null(jit);
-    if (!strstr(status_message(), message)) fail_msg("expected \"%s\" in \"%s\"", message, status_message());
+    if (!strstr(status_message(), message))
+        fail_msg("expected \"%s\" in \"%s\"", message, status_message());
     plan_destroy(plan);
 }
 
-typedef struct Progress { int calls, done, total, cached; bool fell; } Progress;
+typedef struct Progress {
+    int calls, done, total, cached;
+    bool fell;
+} Progress;
 
 static void progress(void *user, int done, int total, int cached) {
     Progress *p = user;
     p->fell |= done < p->done;
-    *p = (Progress){p->calls + 1, done, total, cached, p->fell};
+    *p = (Progress){ p->calls + 1, done, total, cached, p->fell };
 }
 
 static void test_cold_and_warm(void **state) {
     (void)state;
     Plan *plan = adders(20, 0);
     Jit *jit, *second;
-    Progress cold = {0}, warm = {0};
+    Progress cold = { 0 }, warm = { 0 };
     if (jit_load(plan, progress, &cold, &jit) != OK) fail_msg("%s", status_message());
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
-    int batches = (int)max_i64(3, min_i64(20, CPU_COUNT(&set))); // of at most 8, and work for every core
-    assert_int_equal(n_starts(), 1 + batches);                   // and --version
+    int batches =
+        (int)max_i64(3, min_i64(20, CPU_COUNT(&set))); // of at most 8, and work for every core
+    assert_int_equal(n_starts(), 1 + batches);         // and --version
     assert_int_equal(cold.done, 20);
     assert_int_equal(cold.total, 20);
     assert_int_equal(cold.cached, 0);
@@ -172,7 +182,7 @@ static void test_only_what_is_new(void **state) {
     (void)state;
     expect_load(5, 0);
     int before = n_starts();
-    Progress p = {0};
+    Progress p = { 0 };
     Plan *plan = adders(6, 0); // one more
     Jit *jit;
     assert_int_equal(jit_load(plan, progress, &p, &jit), OK);
@@ -206,9 +216,11 @@ static void test_key(void **state) {
     unsetenv("MOEC_ISA");
 #endif
     char text[512]; // another compiler, as far as it tells
-    snprintf(text, sizeof text,
-             "#!/bin/sh\necho start >> %s\n[ \"$1\" = --version ] && { echo other 1.0; exit; }\n"
-             "for cc in clang-19 clang gcc; do command -v $cc > /dev/null && exec $cc \"$@\"; done\n", starts);
+    snprintf(
+        text, sizeof text,
+        "#!/bin/sh\necho start >> %s\n[ \"$1\" = --version ] && { echo other 1.0; exit; }\n"
+        "for cc in clang-19 clang gcc; do command -v $cc > /dev/null && exec $cc \"$@\"; done\n",
+        starts);
     n = n_starts();
     write_script(text);
     expect_load(1, 0);
@@ -228,18 +240,21 @@ static void test_empty(void **state) {
 static void test_no_compiler(void **state) {
     (void)state;
     setenv("MOEC_CC", "no-such-compiler", 1);
-    expect_refusal(adders(1, 0), ERR_COMPILE, "MOEC_CC: expected a C compiler, found no program \"no-such-compiler\"");
+    expect_refusal(adders(1, 0), ERR_COMPILE,
+                   "MOEC_CC: expected a C compiler, found no program \"no-such-compiler\"");
     setenv("MOEC_CC", root, 1); // a folder
     expect_refusal(adders(1, 0), ERR_COMPILE, "MOEC_CC: expected a C compiler");
     unsetenv("MOEC_CC");
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere:", 1);
-    expect_refusal(adders(1, 0), ERR_COMPILE, "expected clang-19, clang or gcc in PATH, found none");
+    expect_refusal(adders(1, 0), ERR_COMPILE,
+                   "expected clang-19, clang or gcc in PATH, found none");
     assert_non_null(strstr(status_message(), "hint: apt-get install clang-19"));
     setenv("PATH", path, 1);
     free(path);
     setenv("MOEC_CC", "/bin/false", 1);
-    expect_refusal(adders(1, 0), ERR_COMPILE, "/bin/false --version: expected a line that names the compiler");
+    expect_refusal(adders(1, 0), ERR_COMPILE,
+                   "/bin/false --version: expected a line that names the compiler");
 }
 
 static void test_isa(void **state) {
@@ -272,9 +287,11 @@ static void test_errors(void **state) {
 
     plan = adders(1, 0);
     plan->kernels[0].entry = "missing";
-    expect_refusal(plan, ERR_COMPILE, "kernel \"missing\": expected source 1 to define missing_launch");
+    expect_refusal(plan, ERR_COMPILE,
+                   "kernel \"missing\": expected source 1 to define missing_launch");
     plan = adders(1, 0);
-    sample_kernel(plan, "loose", "mut f32 x", "    extern void moec_no_such_function(float *); moec_no_such_function(x);", 1);
+    sample_kernel(plan, "loose", "mut f32 x",
+                  "    extern void moec_no_such_function(float *); moec_no_such_function(x);", 1);
     expect_refusal(plan, ERR_COMPILE, "moec_no_such_function");
 }
 
@@ -285,8 +302,10 @@ static void test_failure_stops_others(void **state) {
     snprintf(pids, sizeof pids, "%s/pids", root);
     snprintf(text, sizeof text,
              "#!/bin/sh\n[ \"$1\" = --version ] && { echo slow 1; exit; }\n"
-             "for last; do :; done\nif grep -q 'float)0;' $last; then echo 'x.c:1:1: error: no' >&2; exit 1; fi\n"
-             "echo $$ >> %s\nexec sleep 1000\n", pids);
+             "for last; do :; done\nif grep -q 'float)0;' $last; then echo 'x.c:1:1: error: no' "
+             ">&2; exit 1; fi\n"
+             "echo $$ >> %s\nexec sleep 1000\n",
+             pids);
     write_script(text);
     // The failing unit is among those that start; the sleeping ones would hold the test for good.
     expect_refusal(adders(2, 0), ERR_COMPILE, "x.c:1:1: error: no");
@@ -307,7 +326,9 @@ static void test_interrupt(void **state) {
 
 typedef void (*Damage)(const char *path);
 
-static void cut_to_nothing(const char *path) { assert_int_equal(truncate(path, 0), 0); }
+static void cut_to_nothing(const char *path) {
+    assert_int_equal(truncate(path, 0), 0);
+}
 static void cut_in_half(const char *path) {
     struct stat info;
     assert_int_equal(stat(path, &info), 0);
@@ -323,11 +344,13 @@ static void flip_middle(const char *path) {
     fputc(c ^ 16, file);
     fclose(file);
 }
-static void remove_it(const char *path) { assert_int_equal(unlink(path), 0); }
+static void remove_it(const char *path) {
+    assert_int_equal(unlink(path), 0);
+}
 
 // Calls `damage` on the files of the cache larger (smaller) than `limit`.
 static void damage_files(Damage damage, off_t above, off_t below) {
-    Text list = {0};
+    Text list = { 0 };
     text_printf(&list, "find %s -type f", cache);
     FILE *find = popen(list.at, "r");
     char path[256];
@@ -341,11 +364,12 @@ static void damage_files(Damage damage, off_t above, off_t below) {
     text_finish(&list);
 }
 
-// Whatever becomes of entries (objects, or what points to them, or all), loading works and heals the cache.
+// Whatever becomes of entries (objects, or what points to them, or all), loading works and heals
+// the cache.
 static void test_damaged_entries(void **state) {
     (void)state;
-    static const Damage damages[] = {cut_to_nothing, cut_in_half, flip_middle, remove_it};
-    static const off_t ranges[][2] = {{1024, INT64_MAX}, {-1, 1024}, {-1, INT64_MAX}};
+    static const Damage damages[] = { cut_to_nothing, cut_in_half, flip_middle, remove_it };
+    static const off_t ranges[][2] = { { 1024, INT64_MAX }, { -1, 1024 }, { -1, INT64_MAX } };
     expect_load(3, 0);
     for (int d = 0; d < COUNT_OF(damages); d++) {
         for (int r = 0; r < COUNT_OF(ranges); r++) {
@@ -366,7 +390,8 @@ static void test_foreign_object(void **state) {
     expect_load(1, 0);
     static const char foreign[] = "this is no shared object";
     Hash hash = hash_bytes(foreign, sizeof foreign);
-    // Point every source of the cache to the foreign object: entries of 32 + 16 + 16 bytes are the pointers.
+    // Point every source of the cache to the foreign object: entries of 32 + 16 + 16 bytes are the
+    // pointers.
     assert_int_equal(cache_put(cache, hash, foreign, sizeof foreign), OK);
     DIR *folders = opendir(cache);
     int pointers = 0;
@@ -380,7 +405,9 @@ static void test_foreign_object(void **state) {
             struct stat info;
             Hash key;
             snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-            if (!hash_parse(e->d_name, strlen(e->d_name), &key) || stat(path, &info) || info.st_size != 64) continue;
+            if (!hash_parse(e->d_name, strlen(e->d_name), &key) || stat(path, &info) ||
+                info.st_size != 64)
+                continue;
             assert_int_equal(cache_put(cache, key, &hash, sizeof hash), OK);
             pointers++;
         }
@@ -419,7 +446,7 @@ static void test_two_processes(void **state) {
         Jit *jit;
         if (jit_load(plan, NULL, NULL, &jit) != OK) _exit(1);
         float x = 0;
-        void *const args[] = {&x};
+        void *const args[] = { &x };
         for (uint32_t k = 0; k < 9; k++) jit_function(jit, k)(args, 0, 1);
         _exit(x == 9 * 7 + 36 ? 0 : 2);
     }
@@ -436,18 +463,10 @@ static void test_two_processes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-        TEST(test_cold_and_warm),
-        TEST(test_only_what_is_new),
-        TEST(test_key),
-        TEST(test_empty),
-        TEST(test_no_compiler),
-        TEST(test_isa),
-        TEST(test_errors),
-        TEST(test_failure_stops_others),
-        TEST(test_interrupt),
-        TEST(test_damaged_entries),
-        TEST(test_foreign_object),
-        TEST(test_unwritable_cache),
+        TEST(test_cold_and_warm),   TEST(test_only_what_is_new),     TEST(test_key),
+        TEST(test_empty),           TEST(test_no_compiler),          TEST(test_isa),
+        TEST(test_errors),          TEST(test_failure_stops_others), TEST(test_interrupt),
+        TEST(test_damaged_entries), TEST(test_foreign_object),       TEST(test_unwritable_cache),
         TEST(test_two_processes),
     };
     return cmocka_run_group_tests(tests, set_up_group, tear_down_group);

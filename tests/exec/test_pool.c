@@ -19,14 +19,14 @@ static void count_tiles(void *const *args, int64_t tile_begin, int64_t tile_end)
 
 static void test_every_tile_once(void **state) {
     (void)state;
-    static const int64_t tiles[] = {0, 1, 2, 3, 5, 64, 1000};
+    static const int64_t tiles[] = { 0, 1, 2, 3, 5, 64, 1000 };
     for (int threads = 1; threads <= 4; threads++) {
         Pool *pool;
         assert_int_equal(pool_create(threads, &pool), OK);
         assert_int_equal(pool_threads(pool), threads);
         for (int t = 0; t < COUNT_OF(tiles); t++) {
-            int counts[1001] = {0};
-            void *const args[] = {counts};
+            int counts[1001] = { 0 };
+            void *const args[] = { counts };
             pool_run(pool, count_tiles, args, tiles[t]);
             for (int64_t i = 0; i < 1001; i++) assert_int_equal(counts[i], i < tiles[t]);
         }
@@ -34,7 +34,11 @@ static void test_every_tile_once(void **state) {
     }
 }
 
-typedef struct Chain { int64_t n; const int64_t *from; int64_t *to; } Chain;
+typedef struct Chain {
+    int64_t n;
+    const int64_t *from;
+    int64_t *to;
+} Chain;
 
 // to[i] = from[i] + from[(i + 1) % n]: reads what other threads wrote in the launch before.
 static void add_neighbour(void *const *args, int64_t tile_begin, int64_t tile_end) {
@@ -52,8 +56,8 @@ static int64_t run_chain(int threads, int launches) {
     assert_int_equal(pool_create(threads, &pool), OK);
     for (int l = 0; l < launches; l++) {
         // The arguments change from launch to launch: a worker that is late must not see a mixture.
-        Chain chain = {1 + l % MAX, l % 2 ? b : a, l % 2 ? a : b};
-        void *const args[] = {&chain};
+        Chain chain = { 1 + l % MAX, l % 2 ? b : a, l % 2 ? a : b };
+        void *const args[] = { &chain };
         memcpy(chain.to, chain.from, sizeof a);
         pool_run(pool, add_neighbour, args, chain.n);
         if (l % 997 == 0) usleep(300); // long enough for workers to go to sleep
@@ -80,9 +84,9 @@ static void test_more_tiles_than_chunks(void **state) {
     (void)state;
     Pool *pool;
     assert_int_equal(pool_create(2, &pool), OK);
-    static const int64_t tiles[] = {((int64_t)1 << 22) + 5, ((int64_t)1 << 40) + 12345};
+    static const int64_t tiles[] = { ((int64_t)1 << 22) + 5, ((int64_t)1 << 40) + 12345 };
     _Atomic int64_t sum = 0;
-    void *const args[] = {(void *)&sum};
+    void *const args[] = { (void *)&sum };
     pool_run(pool, sum_range, args, tiles[0]);
     assert_true(sum == tiles[0]);
     pool_destroy(pool);
@@ -94,7 +98,9 @@ static void test_more_tiles_than_chunks(void **state) {
     pool_destroy(pool);
 }
 
-typedef struct Slow { _Atomic int running, most; } Slow;
+typedef struct Slow {
+    _Atomic int running, most;
+} Slow;
 
 static void overlap(void *const *args, int64_t tile_begin, int64_t tile_end) {
     (void)tile_begin;
@@ -111,8 +117,8 @@ static void test_threads_work_together(void **state) {
     (void)state;
     Pool *pool;
     assert_int_equal(pool_create(3, &pool), OK);
-    Slow slow = {0};
-    void *const args[] = {&slow};
+    Slow slow = { 0 };
+    void *const args[] = { &slow };
     for (int i = 0; i < 20; i++) pool_run(pool, overlap, args, 7);
     assert_int_equal(slow.running, 0);
     assert_in_range(slow.most, 2, 3);

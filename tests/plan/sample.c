@@ -28,14 +28,15 @@ static Dtype dtype_of(const char *name) {
     abort();
 }
 
-uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const char *body, int64_t tiles) {
+uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const char *body,
+                       int64_t tiles) {
     static const char *const c_types[] = {
 #define X(name, text, c_type, bytes) c_type,
         PLAN_DTYPES(X)
 #undef X
     };
     PlanKernel *kernel = ARENA_PUSH(plan->arena, plan->kernels, plan->n_kernels, plan->cap_kernels);
-    Text text = {0}, call = {0};
+    Text text = { 0 }, call = { 0 };
     uint32_t cap = 0;
     text_printf(&text, "static void %s(", entry);
     for (const char *at = args; *at;) {
@@ -52,8 +53,10 @@ uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const ch
         text_printf(&call, "args[%u], ", kernel->n_args - 1);
     }
     text_printf(&text, "int64_t tile_begin, int64_t tile_end) {\n%s\n}\n", body);
-    text_printf(&text, "void %s_launch(void *const *args, int64_t tile_begin, int64_t tile_end) {\n"
-                "    %s(%stile_begin, tile_end);\n}\n", entry, entry, text_cstr(&call));
+    text_printf(&text,
+                "void %s_launch(void *const *args, int64_t tile_begin, int64_t tile_end) {\n"
+                "    %s(%stile_begin, tile_end);\n}\n",
+                entry, entry, text_cstr(&call));
     kernel->entry = arena_strdup(plan->arena, entry);
     kernel->family = "row";
     kernel->tiles = tiles;
@@ -66,20 +69,29 @@ uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const ch
     return plan->n_kernels - 1;
 }
 
-uint32_t sample_buffer(PlanProgram *program, const char *name, Dtype dtype, Region region, int64_t offset,
-                       int64_t n, int first, int last) {
-    PlanBuffer *buffer = ARENA_PUSH(arena, program->buffers, program->n_buffers, program->cap_buffers);
+uint32_t sample_buffer(PlanProgram *program, const char *name, Dtype dtype, Region region,
+                       int64_t offset, int64_t n, int first, int last) {
+    PlanBuffer *buffer =
+        ARENA_PUSH(arena, program->buffers, program->n_buffers, program->cap_buffers);
     *buffer = (PlanBuffer){
-        .name = arena_strdup(arena, name), .dtype = (uint8_t)dtype, .region = (uint8_t)region, .n_dims = 1,
-        .dims = {n}, .offset = offset, .bytes = n * dtype_bytes(dtype), .first = first, .last = last,
+        .name = arena_strdup(arena, name),
+        .dtype = (uint8_t)dtype,
+        .region = (uint8_t)region,
+        .n_dims = 1,
+        .dims = { n },
+        .offset = offset,
+        .bytes = n * dtype_bytes(dtype),
+        .first = first,
+        .last = last,
         .loc = program->n_buffers % 2 ? NULL : "models/sample.lua:14",
     };
     return program->n_buffers - 1;
 }
 
 void sample_segment(PlanProgram *program, const char *name) {
-    PlanSegment *segment = ARENA_PUSH(arena, program->segments, program->n_segments, program->cap_segments);
-    *segment = (PlanSegment){arena_strdup(arena, name), (int32_t)program->n_instrs, 0};
+    PlanSegment *segment =
+        ARENA_PUSH(arena, program->segments, program->n_segments, program->cap_segments);
+    *segment = (PlanSegment){ arena_strdup(arena, name), (int32_t)program->n_instrs, 0 };
 }
 
 static uint32_t find_buffer(const PlanProgram *program, const char *name) {
@@ -98,7 +110,7 @@ void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const ch
     assert(instr->kernel != UINT32_MAX);
     instr->operands = program->n_operands;
     for (const char *at = operands; *at;) {
-        static const char *const modes[] = {"<", ">", "+=", "="};
+        static const char *const modes[] = { "<", ">", "+=", "=" };
         char mode[4], name[32];
         int n = 0;
         if (sscanf(at, "%3s %31[a-z_0-9]%n", mode, name, &n) != 2) abort();
@@ -116,12 +128,14 @@ void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const ch
 }
 
 void sample_row(PlanProgram *program, uint32_t segment, int microbatch) {
-    *ARENA_PUSH(arena, program->rows, program->n_rows, program->cap_rows) = (PlanRow){segment, microbatch, 0};
+    *ARENA_PUSH(arena, program->rows, program->n_rows, program->cap_rows) =
+        (PlanRow){ segment, microbatch, 0 };
 }
 
 PlanProgram *sample_program(Plan *plan, const char *name) {
     arena = plan->arena;
-    PlanProgram *program = ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
+    PlanProgram *program =
+        ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
     program->name = arena_strdup(plan->arena, name);
     return program;
 }
@@ -159,57 +173,75 @@ void sample_finish(Plan *plan) {
         const PlanParam *param = &plan->params[i];
         int64_t bytes = 4;
         for (int d = 0; d < param->n_dims; d++) bytes *= param->dims[d];
-        plan->region_bytes[REGION_weights] = max_i64(plan->region_bytes[REGION_weights], param->offset + bytes);
+        plan->region_bytes[REGION_weights] =
+            max_i64(plan->region_bytes[REGION_weights], param->offset + bytes);
     }
     plan->region_bytes[REGION_grads] = trained;
     plan->region_bytes[REGION_moment1] = plan->region_bytes[REGION_moment2] = trained;
     plan->region_bytes[REGION_scalars] = N_SCALARS * 4;
 }
 
-/* The sample ------------------------------------------------------------------------------------ */
+/* The sample ---------------------------------------------------------------------------------- */
 
-static void add_param(Plan *plan, const char *name, int64_t n, int64_t offset, PlanInit init, bool state) {
+static void add_param(Plan *plan, const char *name, int64_t n, int64_t offset, PlanInit init,
+                      bool state) {
     PlanParam *param = ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params);
     *param = (PlanParam){
-        .name = name, .is_state = state, .n_dims = 1, .dims = {n}, .init = init,
-        .std = init == PLAN_INIT_NORMAL ? 0.5 : 0, .decay = 0.1, .lr = 1, .offset = offset,
+        .name = name,
+        .is_state = state,
+        .n_dims = 1,
+        .dims = { n },
+        .init = init,
+        .std = init == PLAN_INIT_NORMAL ? 0.5 : 0,
+        .decay = 0.1,
+        .lr = 1,
+        .offset = offset,
     };
 }
 
 static void add_kernels(Plan *plan, int64_t tokens) {
     sample_source(plan, prelude);
     sample_kernel(plan, "clear_1", "mut f32 x",
-                  "    for (int64_t i = tile_begin * 64; i < tile_end * 64; i++) x[i] = 0;", plan->n_trained / 64);
+                  "    for (int64_t i = tile_begin * 64; i < tile_end * 64; i++) x[i] = 0;",
+                  plan->n_trained / 64);
     sample_kernel(plan, "clear_2", "mut f32 x", "    for (int i = 0; i < 4; i++) x[i] = 0;", 1);
     sample_kernel(plan, "affine", "const f32 scale, const f32 bias, const i32 tokens, mut f32 y",
                   "    for (int64_t t = tile_begin; t < tile_end; t++)\n"
-                  "        y[t] = scale[t] * (float)sample_max(tokens[t], 0) + bias[t % 70];", tokens);
-    Text body = {0};
-    text_printf(&body,
-                "    (void)tile_begin; (void)tile_end;\n    float sum = 0;\n"
-                "    for (int64_t t = 0; t < %lld; t++) { sum += 0.5f * y[t] * y[t]; dy[t] = y[t]; }\n"
-                "    loss[0] += sum;", (long long)tokens);
+                  "        y[t] = scale[t] * (float)sample_max(tokens[t], 0) + bias[t % 70];",
+                  tokens);
+    Text body = { 0 };
+    text_printf(
+        &body,
+        "    (void)tile_begin; (void)tile_end;\n    float sum = 0;\n"
+        "    for (int64_t t = 0; t < %lld; t++) { sum += 0.5f * y[t] * y[t]; dy[t] = y[t]; }\n"
+        "    loss[0] += sum;",
+        (long long)tokens);
     sample_kernel(plan, "loss", "const f32 y, mut f32 loss, mut f32 dy", body.at, 1);
     text_finish(&body);
     sample_kernel(plan, "scale_w", "const f32 dy, const i32 tokens, mut f32 w",
                   "    for (int64_t t = tile_begin; t < tile_end; t++)\n"
-                  "        w[t] += dy[t] * (float)sample_max(tokens[t], 0);", tokens);
+                  "        w[t] += dy[t] * (float)sample_max(tokens[t], 0);",
+                  tokens);
     text_printf(&body,
                 "    for (int64_t i = tile_begin; i < tile_end; i++)\n"
-                "        for (int64_t t = i; t < %lld; t += 70) b[i] += dy[t];", (long long)tokens);
+                "        for (int64_t t = i; t < %lld; t += 70) b[i] += dy[t];",
+                (long long)tokens);
     sample_kernel(plan, "bias_w", "const f32 dy, mut f32 b", body.at, SAMPLE_BIAS);
     text_finish(&body);
     text_printf(&body,
                 "    (void)tile_begin; (void)tile_end;\n"
-                "    for (int64_t t = 0; t < %lld; t++) counts[tokens[t] & 3] += 1;", (long long)tokens);
+                "    for (int64_t t = 0; t < %lld; t++) counts[tokens[t] & 3] += 1;",
+                (long long)tokens);
     sample_kernel(plan, "count", "const i32 tokens, mut f32 counts", body.at, 1);
     text_finish(&body);
-    sample_kernel(plan, "square", "const f32 g, mut f32 s",
-                  "    for (int64_t i = tile_begin * 64; i < tile_end * 64; i++) s[i] = g[i] * g[i];",
-                  plan->n_trained / 64);
+    sample_kernel(
+        plan, "square", "const f32 g, mut f32 s",
+        "    for (int64_t i = tile_begin * 64; i < tile_end * 64; i++) s[i] = g[i] * g[i];",
+        plan->n_trained / 64);
     sample_kernel(plan, "descend", "const f32 s, const f32 g, const f32 scalars, mut f32 w",
                   "    for (int64_t i = tile_begin * 64; i < tile_end * 64; i++)\n"
-                  "        w[i] -= scalars[0] * g[i] / (1 + s[i]);", plan->n_trained / 64);
+                  "        w[i] -= scalars[0] * g[i] / (1 + s[i]);",
+                  plan->n_trained / 64);
     sample_kernel(plan, "keep", "const f32 total, mut f32 state",
                   "    for (int i = 0; i < 4; i++) state[i] = total[i];", 1);
 }
@@ -221,11 +253,16 @@ static void add_common(Plan *plan, PlanProgram *program) {
     io += round_up(tokens * 4, PLAN_GRAIN);
     sample_buffer(program, "loss", DTYPE_F32, REGION_io, io, 1, -1, -1);
     sample_buffer(program, "y", DTYPE_F32, REGION_io, io + PLAN_GRAIN, tokens, -1, -1);
-    sample_buffer(program, "scale", DTYPE_F32, REGION_weights, plan->params[0].offset, tokens, -1, -1);
-    sample_buffer(program, "bias", DTYPE_F32, REGION_weights, plan->params[1].offset, SAMPLE_BIAS, -1, -1);
-    *ARENA_PUSH(arena, program->inputs, program->n_inputs, program->cap_inputs) = (PlanInput){INPUT_tokens, 0, 0};
-    *ARENA_PUSH(arena, program->metrics, program->n_metrics, program->cap_metrics) = (PlanMetric){"loss", 1, 1};
-    *ARENA_PUSH(arena, program->outputs, program->n_outputs, program->cap_outputs) = (PlanOutput){"y", 2};
+    sample_buffer(program, "scale", DTYPE_F32, REGION_weights, plan->params[0].offset, tokens, -1,
+                  -1);
+    sample_buffer(program, "bias", DTYPE_F32, REGION_weights, plan->params[1].offset, SAMPLE_BIAS,
+                  -1, -1);
+    *ARENA_PUSH(arena, program->inputs, program->n_inputs, program->cap_inputs) =
+        (PlanInput){ INPUT_tokens, 0, 0 };
+    *ARENA_PUSH(arena, program->metrics, program->n_metrics, program->cap_metrics) =
+        (PlanMetric){ "loss", 1, 1 };
+    *ARENA_PUSH(arena, program->outputs, program->n_outputs, program->cap_outputs) =
+        (PlanOutput){ "y", 2 };
 }
 
 static void add_step(Plan *plan) {
@@ -235,9 +272,11 @@ static void add_step(Plan *plan) {
     sample_buffer(step, "all_grads", DTYPE_F32, REGION_grads, 0, trained, -1, -1);
     sample_buffer(step, "all_weights", DTYPE_F32, REGION_weights, 0, trained, -1, -1);
     sample_buffer(step, "g_scale", DTYPE_F32, REGION_grads, plan->params[0].offset, tokens, -1, -1);
-    sample_buffer(step, "g_bias", DTYPE_F32, REGION_grads, plan->params[1].offset, SAMPLE_BIAS, -1, -1);
+    sample_buffer(step, "g_bias", DTYPE_F32, REGION_grads, plan->params[1].offset, SAMPLE_BIAS, -1,
+                  -1);
     sample_buffer(step, "total", DTYPE_F32, REGION_totals, 0, SAMPLE_COUNTS, -1, -1);
-    sample_buffer(step, "state", DTYPE_F32, REGION_weights, plan->params[2].offset, SAMPLE_COUNTS, -1, -1);
+    sample_buffer(step, "state", DTYPE_F32, REGION_weights, plan->params[2].offset, SAMPLE_COUNTS,
+                  -1, -1);
     sample_buffer(step, "scalars", DTYPE_F32, REGION_scalars, 0, N_SCALARS, -1, -1);
     sample_buffer(step, "dy", DTYPE_F32, REGION_act, 0, tokens, 3, 6);
     sample_buffer(step, "squares", DTYPE_F32, REGION_act, 0, trained, 7, 8);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small plan made by hand: a step (clear, forward, backward, update) and an evaluation of a model with
-// a parameter per token, y[t] = scale[t] * token[t] + bias[t % n], loss = sum of y * y / 2 over the valid.
-// Kernels are written here in C; nothing of the compiler takes part.
+// A small plan made by hand: a step (clear, forward, backward, update) and an evaluation of a model
+// with a parameter per token, y[t] = scale[t] * token[t] + bias[t % n], loss = sum of y * y / 2
+// over the valid. Kernels are written here in C; nothing of the compiler takes part.
 #ifndef MOEC_TESTS_SAMPLE_H
 #define MOEC_TESTS_SAMPLE_H
 
@@ -14,10 +14,12 @@ Plan *sample_plan(int tokens, int microbatches);
 
 uint32_t sample_source(Plan *plan, const char *text);
 // `args`: "const f32 x, mut i32 y": the launch table; the source's launcher is generated from it.
-uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const char *body, int64_t tiles);
-// `live`: first and last instruction of an act buffer; -1, -1 elsewhere (sample_finish fills them in).
-uint32_t sample_buffer(PlanProgram *program, const char *name, Dtype dtype, Region region, int64_t offset,
-                       int64_t n, int first, int last);
+uint32_t sample_kernel(Plan *plan, const char *entry, const char *args, const char *body,
+                       int64_t tiles);
+// `live`: first and last instruction of an act buffer; -1, -1 elsewhere (sample_finish fills them
+// in).
+uint32_t sample_buffer(PlanProgram *program, const char *name, Dtype dtype, Region region,
+                       int64_t offset, int64_t n, int first, int last);
 void sample_segment(PlanProgram *program, const char *name);
 // `operands`: "< x, += y", names of buffers.
 void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const char *operands);

@@ -81,7 +81,8 @@ EDIT(nan_flops, plan->kernels[0].flops = NAN)
 EDIT(negative_cost, plan->kernels[0].bytes = -1)
 
 EDIT(param_no_elements, plan->params[0].dims[0] = 0)
-EDIT(param_overflow, plan->params[0].n_dims = 2; plan->params[0].dims[0] = plan->params[0].dims[1] = INT64_MAX / 2)
+EDIT(param_overflow, plan->params[0].n_dims =
+     2; plan->params[0].dims[0] = plan->params[0].dims[1] = INT64_MAX / 2)
 EDIT(param_many_dims, plan->params[0].n_dims = PLAN_MAX_DIMS + 1)
 EDIT(param_init, plan->params[0].init = PLAN_INIT_ONES + 1)
 EDIT(param_nan, plan->params[0].std = NAN)
@@ -143,10 +144,12 @@ EDIT(act_too_large, STEP(plan)->act_bytes += PLAN_GRAIN)
 EDIT(bound_too_small, STEP(plan)->act_bound--)
 EDIT(bound_too_large, STEP(plan)->act_bound += PLAN_GRAIN)
 
-EDIT(input_short, buffer(STEP(plan), "tokens")->dims[0] = 4; buffer(STEP(plan), "tokens")->bytes = 16)
+EDIT(input_short, buffer(STEP(plan), "tokens")->dims[0] =
+     4; buffer(STEP(plan), "tokens")->bytes = 16)
 EDIT(input_kind, STEP(plan)->inputs[0].kind = INPUT_n_valid)
 EDIT(input_sequences, STEP(plan)->inputs[0].kind = INPUT_n_valid_sequence)
-EDIT(metric_in_act, STEP(plan)->metrics[0].buffer = (uint32_t)(buffer(STEP(plan), "dy") - STEP(plan)->buffers))
+EDIT(metric_in_act, STEP(plan)->metrics[0].buffer =
+     (uint32_t)(buffer(STEP(plan), "dy") - STEP(plan)->buffers))
 EDIT(metric_is_input, STEP(plan)->metrics[0].buffer = 0)
 EDIT(metric_nan, STEP(plan)->metrics[0].weight = NAN)
 EDIT(io_unused, STEP(plan)->n_outputs = 0)
@@ -163,11 +166,14 @@ EDIT(read_in_other_rows, STEP(plan)->operands[16].buffer = 12; buffer(STEP(plan)
 EDIT(metric_not_written, STEP(plan)->operands[7].buffer = 11)
 EDIT(metric_overwritten, STEP(plan)->operands[7].mode = OPERAND_WRITE)
 EDIT(gradient_overwritten, STEP(plan)->operands[11].mode = OPERAND_WRITE)
-EDIT(gradient_in_eval, buffer(EVAL(plan), "dy")->region = REGION_grads; buffer(EVAL(plan), "dy")->first = 0;
+EDIT(gradient_in_eval, buffer(EVAL(plan), "dy")->region =
+     REGION_grads; buffer(EVAL(plan), "dy")->first = 0;
      EVAL(plan)->act_bytes = EVAL(plan)->act_bound = 0)
-EDIT(weights_in_forward, buffer(STEP(plan), "dy")->region = REGION_weights; buffer(STEP(plan), "dy")->first = 0;
+EDIT(weights_in_forward, buffer(STEP(plan), "dy")->region =
+     REGION_weights; buffer(STEP(plan), "dy")->first = 0;
      buffer(STEP(plan), "dy")->last = 9; STEP(plan)->act_bound = STEP(plan)->act_bytes)
-EDIT(input_written, PlanOperand *o = STEP(plan)->operands; plan->kernels[1].args[0].dtype = DTYPE_I32;
+EDIT(input_written, PlanOperand *o =
+     STEP(plan)->operands; plan->kernels[1].args[0].dtype = DTYPE_I32;
      o[1].buffer = 0)
 EDIT(output_not_written, STEP(plan)->operands[5].buffer = 12; buffer(STEP(plan), "dy")->first = 2)
 
@@ -192,7 +198,8 @@ static const Case cases[] = {
     CASE(nameless_program, "names", "program 1"),
     CASE(same_kernels, "names", "\"clear_1\" twice"),
     CASE(nameless_family, "names", "kernel \"clear_2\": expected a family"),
-    CASE(same_args, "names", "kernel \"affine\": expected parameters of different names, found \"scale\" twice"),
+    CASE(same_args, "names",
+         "kernel \"affine\": expected parameters of different names, found \"scale\" twice"),
     CASE(same_buffers, "names", "buffer \"tokens\": expected a new name"),
     CASE(nameless_buffer, "names", "buffer 1"),
     CASE(same_segments, "names", "segment 1: expected a new name, found \"clear\""),
@@ -231,41 +238,52 @@ static const Case cases[] = {
     CASE(param_init, "params", "expected an init below 3, found 3"),
     CASE(param_nan, "params", "finite std"),
     CASE(param_infinite, "params", "finite std"),
-    CASE(param_unaligned, "params", "parameter \"layers.0.bias\": expected an offset in steps of 256, found 260"),
+    CASE(param_unaligned, "params",
+         "parameter \"layers.0.bias\": expected an offset in steps of 256, found 260"),
     CASE(param_negative, "params", "found -256"),
-    CASE(param_outside, "params", "expected to lie in bytes 0..768 of weights, found 280 bytes at 512"),
+    CASE(param_outside, "params",
+         "expected to lie in bytes 0..768 of weights, found 280 bytes at 512"),
     CASE(param_overlap, "params", "expected to begin at or after the end of"),
     CASE(param_is_late, "params", "parameter \"layers.0.counts\": expected to lie in bytes 0..768"),
     CASE(state_is_early, "params", "state \"layers.0.counts\": expected to lie in bytes 768.."),
     CASE(expert_of_nothing, "params", "expected 1 to 8 dimensions, found 0"),
-    CASE(buffer_size, "sizes", "buffer \"dy\": expected 32 bytes (dimensions times type), found 36"),
+    CASE(buffer_size, "sizes",
+         "buffer \"dy\": expected 32 bytes (dimensions times type), found 36"),
     CASE(buffer_dims, "sizes", "expected 12 bytes"),
     CASE(buffer_dtype_size, "sizes", "expected 64 bytes"),
     CASE(buffer_zero, "sizes", "buffer \"dy\""),
     CASE(buffer_unaligned, "sizes", "steps of 256, found 64"),
     CASE(buffer_negative, "sizes", "found -256"),
-    CASE(buffer_outside, "sizes", "buffer \"y\": expected to end inside the 544 bytes of io, found 32 bytes at 768"),
+    CASE(buffer_outside, "sizes",
+         "buffer \"y\": expected to end inside the 544 bytes of io, found 32 bytes at 768"),
     CASE(buffer_far, "sizes", "expected to end inside"),
     CASE(region_negative, "regions", "region act: expected a size in bytes, found -1"),
     CASE(region_large, "regions", "region totals: expected 16 bytes, at most 4096, found 8208"),
     CASE(region_moments, "regions", "region moment1: expected 768 bytes"),
     CASE(region_weights, "regions", "region weights: expected 784 bytes, at most 4096, found 4880"),
-    CASE(operand_missing, "launch", "instruction 2: expected 4 operands for kernel \"affine\", found 3"),
-    CASE(operand_dtype, "launch", "buffer \"tokens\": expected f32 for parameter \"tokens\" of kernel \"affine\", found i32"),
+    CASE(operand_missing, "launch",
+         "instruction 2: expected 4 operands for kernel \"affine\", found 3"),
+    CASE(operand_dtype, "launch",
+         "buffer \"tokens\": expected f32 for parameter \"tokens\" of kernel \"affine\", found i32"),
     CASE(operand_const_written, "launch", "expected mode < for the const parameter \"scale\""),
-    CASE(operand_mutable_read, "launch", "instruction 0, buffer \"all_grads\": expected mode > or += or ="),
-    CASE(operand_twice, "alias", "instruction 2: expected a written buffer once, found \"y\" twice"),
+    CASE(operand_mutable_read, "launch",
+         "instruction 0, buffer \"all_grads\": expected mode > or += or ="),
+    CASE(operand_twice, "alias",
+         "instruction 2: expected a written buffer once, found \"y\" twice"),
     CASE(row_twice, "rows", "row 3: expected segment 1 (\"forward\") of microbatch 1"),
     CASE(row_missing, "rows", "expected rows for each of 4 segments"),
-    CASE(row_segment, "rows", "row 1: expected segment 1 (\"forward\") of microbatch 0 in slot 0, found segment 99"),
+    CASE(row_segment, "rows",
+         "row 1: expected segment 1 (\"forward\") of microbatch 0 in slot 0, found segment 99"),
     CASE(row_swapped, "rows", "found segment 2 of microbatch 0"),
     CASE(row_slot, "rows", "in slot 1"),
     CASE(row_below, "rows", "found segment 0 of microbatch -2"),
     CASE(row_none, "rows", "found 0 before, 0 within, 0 after"),
     CASE(row_hole, "rows", "row 2: expected segment 2"),
-    CASE(row_gap, "rows", "expected rows for each of 4 segments, once or in each of 3 microbatches"),
+    CASE(row_gap, "rows",
+         "expected rows for each of 4 segments, once or in each of 3 microbatches"),
     CASE(row_huge, "rows", "2147483648 microbatches"),
-    CASE(row_first_microbatch_only, "rows", "forward and backward of 2 microbatches, update, found 4 rows of 1"),
+    CASE(row_first_microbatch_only, "rows",
+         "forward and backward of 2 microbatches, update, found 4 rows of 1"),
     CASE(step_names, "rows", "segment 1: expected \"forward\", found \"forwards\""),
     CASE(eval_rows_differ, "rows", "program \"eval\""),
     CASE(life_backwards, "lives", "buffer \"dy\": expected a life within 0..9, found 6..3"),
@@ -275,34 +293,46 @@ static const Case cases[] = {
     CASE(life_starts_late, "lives", "instruction 3: expected buffer \"dy\""),
     CASE(life_of_io, "lives", "buffer \"y\": expected to live 0..9 in io, found 0..4"),
     CASE(life_of_weights, "lives", "buffer \"scale\""),
-    CASE(clash_of_lives, "clash", "found \"dy\" (bytes 0..32, life 3..7) and \"squares\" (bytes 0..768, life 7..8)"),
+    CASE(clash_of_lives, "clash",
+         "found \"dy\" (bytes 0..32, life 3..7) and \"squares\" (bytes 0..768, life 7..8)"),
     CASE(clash_inside, "clash", "life 6..8"),
-    CASE(act_too_small, "clash", "expected act of 768 bytes (end of the highest buffer), found 767"),
+    CASE(act_too_small, "clash",
+         "expected act of 768 bytes (end of the highest buffer), found 767"),
     CASE(act_too_large, "clash", "found 1024"),
-    CASE(bound_too_small, "clash", "expected a lower bound of act of 768 bytes, or 768 in whole grains, found 767"),
+    CASE(bound_too_small, "clash",
+         "expected a lower bound of act of 768 bytes, or 768 in whole grains, found 767"),
     CASE(bound_too_large, "clash", "found 1024"),
-    CASE(input_short, "interface", "buffer \"tokens\": expected 8 numbers of i32 for input tokens, found 4 of i32"),
+    CASE(input_short, "interface",
+         "buffer \"tokens\": expected 8 numbers of i32 for input tokens, found 4 of i32"),
     CASE(input_kind, "interface", "expected 1 numbers of f32 for input n_valid, found 8 of i32"),
     CASE(input_sequences, "interface", "expected 2 numbers of f32 for input n_valid_sequence"),
-    CASE(metric_in_act, "interface", "buffer \"dy\": expected one of its own in io for a metric, found act"),
-    CASE(metric_is_input, "interface", "buffer \"tokens\": expected one of its own in io for a metric"),
+    CASE(metric_in_act, "interface",
+         "buffer \"dy\": expected one of its own in io for a metric, found act"),
+    CASE(metric_is_input, "interface",
+         "buffer \"tokens\": expected one of its own in io for a metric"),
     CASE(metric_nan, "interface", "metric \"loss\""),
     CASE(io_unused, "interface", "buffer \"y\": expected an input, metric or output"),
     CASE(io_overlap, "interface", "expected to begin after"),
-    CASE(read_before_write, "order", "instruction 3, buffer \"squares\": expected a write earlier in the same "
+    CASE(read_before_write, "order",
+         "instruction 3, buffer \"squares\": expected a write earlier in the same "
          "microbatch, found none"),
-    CASE(read_in_other_rows, "order", "instruction 7, buffer \"dy\": expected a write earlier in the same "
+    CASE(read_in_other_rows, "order",
+         "instruction 7, buffer \"dy\": expected a write earlier in the same "
          "microbatch, found one in other rows"),
     CASE(metric_not_written, "order", "buffer \"loss\": expected a write to a metric, found none"),
     CASE(metric_overwritten, "order", "buffer \"loss\": expected += into a metric"),
-    CASE(gradient_overwritten, "order", "buffer \"g_scale\": expected += where several microbatches add up"),
+    CASE(gradient_overwritten, "order",
+         "buffer \"g_scale\": expected += where several microbatches add up"),
     CASE(gradient_in_eval, "order", "writes to grads and totals only in a step"),
     CASE(weights_in_forward, "order", "writes to weights and moments only in a step's update"),
     CASE(input_written, "order", "buffer \"tokens\": expected inputs to be only read"),
     CASE(output_not_written, "order", "buffer \"y\": expected a write before an output is read"),
-    CASE(gradient_missing, "gradients", "parameter \"layers.0.bias\": expected its gradient, 280 bytes at 256"),
-    CASE(gradient_not_cleared, "gradients", "buffer \"g_bias\": expected \"clear\" to write all of it"),
-    CASE(update_missing, "gradients", "parameter \"layers.0.bias\": expected an update of 280 bytes of weights at 256"),
+    CASE(gradient_missing, "gradients",
+         "parameter \"layers.0.bias\": expected its gradient, 280 bytes at 256"),
+    CASE(gradient_not_cleared, "gradients",
+         "buffer \"g_bias\": expected \"clear\" to write all of it"),
+    CASE(update_missing, "gradients",
+         "parameter \"layers.0.bias\": expected an update of 280 bytes of weights at 256"),
     CASE(update_twice, "gradients", "expected each byte of weights updated once"),
 };
 

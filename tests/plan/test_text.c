@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text form: print and parse are inverse, nothing else is accepted, and no bytes harm the parser.
+// The text form: print and parse are inverse, nothing else is accepted, and no bytes harm the
+// parser.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,8 @@ static void expect_failure(const char *text, size_t bytes, Status status, const 
     assert_int_equal(plan_parse(copy, bytes, &plan), status);
     free(copy);
     assert_null(plan);
-    if (!strstr(status_message(), message)) fail_msg("expected \"%s\" in \"%s\"", message, status_message());
+    if (!strstr(status_message(), message))
+        fail_msg("expected \"%s\" in \"%s\"", message, status_message());
 }
 
 // Puts the right hash into the end line of a text without one.
@@ -33,7 +35,7 @@ static void sign(Text *text) {
 static Text edit(const char *text, const char *from, const char *to) {
     const char *at = strstr(text, from), *end = strstr(text, "\nend ");
     assert_non_null(at);
-    Text out = {0};
+    Text out = { 0 };
     text_add_n(&out, text, (size_t)(at - text));
     text_add(&out, to);
     text_add_n(&out, at + strlen(from), (size_t)(end + 1 - (at + strlen(from))));
@@ -48,7 +50,7 @@ static void expect_edit(const char *text, const char *from, const char *to, cons
 }
 
 static void round_trip(const Plan *plan) {
-    Text first = {0}, second = {0};
+    Text first = { 0 }, second = { 0 };
     plan_print(plan, &first);
     Plan *again;
     if (plan_parse(first.at, first.bytes, &again) != OK) fail_msg("%s", status_message());
@@ -94,7 +96,7 @@ static void test_values(void **state) {
     plan->programs[0].inputs[0].k = -3;
     sample_source(plan, "");
     sample_source(plan, "end 0\n\n kernel\xff\n");
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     Plan *again;
     if (plan_parse(text.at, text.bytes, &again) != OK) fail_msg("%s", status_message());
@@ -136,7 +138,7 @@ static void test_identity(void **state) {
 static void test_refusals(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 2);
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     const char *at = text.at;
     expect_failure("", 0, ERR_FORMAT, "line 1: expected \"plan \", found the end of the text");
@@ -147,19 +149,25 @@ static void test_refusals(void **state) {
     expect_edit(at, "tokens 8", "tokens -8", "line 2: expected tokens");
     expect_edit(at, "tokens 8", "tokens 8x", "line 2: expected \" sequence \", found \"x\"");
     expect_edit(at, "tokens 8", "tokens  8", "line 2: expected tokens");
-    expect_edit(at, "tokens 8", "tokens 08", "line 2: expected the canonical spelling \"8\", found \"08\"");
+    expect_edit(at, "tokens 8", "tokens 08",
+                "line 2: expected the canonical spelling \"8\", found \"08\"");
     expect_edit(at, "tokens 8", "tokens -0", "expected the canonical spelling \"0\", found \"-0\"");
-    expect_edit(at, "model sample", "model \"sample\"", "expected the canonical spelling \"sample\"");
+    expect_edit(at, "model sample", "model \"sample\"",
+                "expected the canonical spelling \"sample\"");
     expect_edit(at, "model sample", "model \"sam\\x00ple\"", "\\xHH other than \\x00");
     expect_edit(at, "model sample", "model \"sample", "closing quote");
     expect_edit(at, "model sample", "model \"\\q\"", "\\xHH");
-    expect_edit(at, "model sample", "model ", "line 2: expected the model's name, found \" target\"");
+    expect_edit(at, "model sample", "model ",
+                "line 2: expected the model's name, found \" target\"");
     expect_edit(at, "region act", "region ack", "expected \"act\", found \"ack\"");
     expect_edit(at, "peak ", "peak 1", "line 3: expected the sum of the regions");
-    expect_edit(at, "param layers.0.bias", "param layers.0.scale", "a parameter's name that is new");
+    expect_edit(at, "param layers.0.bias", "param layers.0.scale",
+                "a parameter's name that is new");
     expect_edit(at, "layers.0.bias [70]", "layers.0.bias [70,]", "expected a dimension");
-    expect_edit(at, "layers.0.bias [70]", "layers.0.bias [1,1,1,1,1,1,1,1,1]", "at most 8 dimensions");
-    expect_edit(at, "init zeros", "init zeroes", "an initial value (normal, zeros, ones), found \"zeroes\"");
+    expect_edit(at, "layers.0.bias [70]", "layers.0.bias [1,1,1,1,1,1,1,1,1]",
+                "at most 8 dimensions");
+    expect_edit(at, "init zeros", "init zeroes",
+                "an initial value (normal, zeros, ones), found \"zeroes\"");
     expect_edit(at, "std 0x1p-1", "std 0.5", "expected a standard deviation (a number in C99 hex)");
     expect_edit(at, "std 0x1p-1", "std nan", "expected a standard deviation");
     expect_edit(at, "at 0x0", "at 0", "expected an address");
@@ -167,24 +175,29 @@ static void test_refusals(void **state) {
     expect_edit(at, "at 0x0", "at 0xffffffffffffffff", "expected an address");
     expect_edit(at, "source 1 ", "source 99 ", "expected a source above");
     expect_edit(at, "kernel clear_2", "kernel clear_1", "a kernel's name that is new");
-    expect_edit(at, "arg x f32 mut", "arg x f16 mut", "expected a type (f32, i32, i64), found \"f16\"");
+    expect_edit(at, "arg x f32 mut", "arg x f16 mut",
+                "expected a type (f32, i32, i64), found \"f16\"");
     expect_edit(at, "arg x f32 mut", "arg x f32 own", "expected const or mut, found \"own\"");
     expect_edit(at, "program eval", "program step", "a program's name that is new");
     expect_edit(at, "buffer loss", "buffer tokens", "a buffer's name that is new");
     expect_edit(at, "io+0x0", "oi+0x0", "expected a region, found \"oi+0x0\"");
     expect_edit(at, "input tokens 0 tokens", "input token 0 tokens", "expected a kind of input");
-    expect_edit(at, "input tokens 0 tokens", "input tokens 0 token", "expected a buffer declared above, found \"token\"");
+    expect_edit(at, "input tokens 0 tokens", "input tokens 0 token",
+                "expected a buffer declared above, found \"token\"");
     expect_edit(at, "segment forward", "segment clear", "a segment's name that is new");
-    expect_edit(at, "instr 1 ", "instr 2 ", "expected the next instruction's number (an integer of 1 to 1)");
-    expect_edit(at, "instr 0 clear_1", "instr 0 clear_9", "expected a kernel declared above, found \"clear_9\"");
+    expect_edit(at, "instr 1 ", "instr 2 ",
+                "expected the next instruction's number (an integer of 1 to 1)");
+    expect_edit(at, "instr 0 clear_1", "instr 0 clear_9",
+                "expected a kernel declared above, found \"clear_9\"");
     expect_edit(at, "> all_grads", ">> all_grads", "expected a mode (<, >, +=, =), found \">>\"");
     expect_edit(at, "> all_grads", "> allgrads", "expected a buffer declared above");
     expect_edit(at, "row clear", "row clean", "expected a segment declared above, found \"clean\"");
     expect_edit(at, "mb -1", "mb -2", "expected a microbatch (an integer of -1 to 2147483647)");
-    expect_edit(at, "mb -1 slot 0\n", "mb -1 slot 0 \n", "expected the end of the line, found \" \"");
+    expect_edit(at, "mb -1 slot 0\n", "mb -1 slot 0 \n",
+                "expected the end of the line, found \" \"");
     expect_edit(at, "row clear", "raw clear", "expected \"end \", found \"raw\"");
 
-    Text more = {0};
+    Text more = { 0 };
     text_add(&more, at);
     text_add(&more, "\n");
     expect_failure(more.at, more.bytes, ERR_FORMAT, "expected the end of the text");
@@ -199,7 +212,7 @@ static void test_refusals(void **state) {
 static void test_lines(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 2);
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     const char *row = strstr(text.at, "row update");
     int line = 1;
@@ -214,7 +227,7 @@ static void test_lines(void **state) {
 static void test_every_prefix_is_refused(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 1), *parsed;
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     for (size_t n = 0; n < text.bytes; n++) {
         char *copy = malloc(n + 1);
@@ -229,7 +242,7 @@ static void test_every_prefix_is_refused(void **state) {
 static void test_every_flipped_byte_is_refused(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 1), *parsed;
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     for (size_t i = 0; i < text.bytes; i++) {
         char old = text.at[i];
@@ -274,17 +287,17 @@ static void mutate(Text *text) {
     }
 }
 
-// Texts with edits and a right hash get as far as the parser lets them. What it accepts it prints back the
-// same, and its identity differs unless only a place in a file changed.
+// Texts with edits and a right hash get as far as the parser lets them. What it accepts it prints
+// back the same, and its identity differs unless only a place in a file changed.
 static void test_mutations(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 2);
-    Text text = {0};
+    Text text = { 0 };
     plan_print(plan, &text);
     size_t body = (size_t)(strstr(text.at, "\nend ") + 1 - text.at);
     int accepted = 0, refused = 0;
     for (int round = 0; round < 6000; round++) {
-        Text edited = {0};
+        Text edited = { 0 };
         text_add_n(&edited, text.at, body);
         for (int n = 1 + (int)random_below(3); n; n--) {
             if (edited.bytes) mutate(&edited);
@@ -294,7 +307,7 @@ static void test_mutations(void **state) {
         Plan *parsed;
         if (plan_parse(edited.at, edited.bytes, &parsed) == OK) {
             accepted++;
-            Text again = {0};
+            Text again = { 0 };
             plan_print(parsed, &again);
             assert_int_equal(again.bytes, edited.bytes);
             assert_memory_equal(again.at, edited.at, edited.bytes);
@@ -305,9 +318,10 @@ static void test_mutations(void **state) {
                     parsed->programs[p].buffers[b].loc = plan->programs[p].buffers[b].loc;
                 }
             }
-            Text no_places = {0};
+            Text no_places = { 0 };
             plan_print(parsed, &no_places);
-            bool only_places = no_places.bytes == text.bytes && !memcmp(no_places.at, text.at, text.bytes);
+            bool only_places =
+                no_places.bytes == text.bytes && !memcmp(no_places.at, text.at, text.bytes);
             assert_int_equal(hash_equal(plan_hash(plan), plan_hash(parsed)), only_places);
             text_finish(&no_places);
             text_finish(&again);
