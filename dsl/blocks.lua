@@ -245,8 +245,7 @@ m.model = m.define("model", {
   local head = m.shared("head", function(x) return f.head(x, f.vocab) end)
   local x = m.expect("the embedding's output", embed(m.tokens()), f.width)
   for i, layer in ipairs(f.layers) do
-    x = m.scope("layers." .. i, layer, x)
-    m.expect(("the output of layer %d"):format(i), x, f.width)
+    x = m.scope("layers." .. i, function(h) return m.expect("a layer's output", layer(h), f.width) end, x)
   end
   local logits = head(m.scope("norm", f.norm, x))
   m.expect("the head's output", logits, f.vocab)

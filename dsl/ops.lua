@@ -190,7 +190,7 @@ function m.route(ids, experts, options)
   local capacity = core.options("route", options, "capacity").capacity or "dropless"
   if capacity == "dropless" then
     capacity = 0
-  elseif type(capacity) ~= "number" or not (capacity > 0) then
+  elseif type(capacity) ~= "number" or capacity <= 0 then
     core.fail("route: capacity must be \"dropless\" or a positive number, got " .. core.describe(capacity), nil,
               "capacity")
   end

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- GPT-OSS 20B: sinks, clamped gated activation with biases, windows in every other layer.
+-- GPT-OSS 20B: sinks, clamped gated activation with biases, windows in every other layer. Source:
+-- transformers' GptOssConfig (theta, stretching, window, clamp, gain of the sigmoid, eps).
 local m = require "moec"
 
 local function clamped(gate, up)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Mixtral 8x7B.
+-- Mixtral 8x7B. Source: configuration of the published checkpoint Mixtral-8x7B-v0.1.
 local m = require "moec"
 
 return m.model {

@@ -11,9 +11,11 @@ static uint32_t record_address(Spec *S, const char *what, const char *name, uint
     for (int i = 2; known_at(S, addr)->record; i++) {
         const Known *known = known_at(S, addr);
         if (!automatic && (!call || known->call == call)) {
+            const char *made = "";
+            if (known->loc.line)
+                made = lua_pushfstring(S->L, ", made at %s:%d", S->m->files[known->loc.file - 1].path, (int)known->loc.line);
             fault_raise(S, &(Fault){ .hint = "give it another name, or put each use into its own m.scope(name, f, ...)" },
-                        "%s '%s' exists already%s%s", what, model_name(S->m, addr), known->loc.line ? ", made at line " : "",
-                        known->loc.line ? lua_pushfstring(S->L, "%d", (int)known->loc.line) : "");
+                        "%s '%s' exists already%s", what, model_name(S->m, addr), made);
         }
         addr = model_intern(S->m, lua_pushfstring(S->L, "%s.%d", model_name(S->m, first), i));
         lua_pop(S->L, 1);
@@ -66,7 +68,7 @@ static int core_metric(lua_State *L) { return record_metric(L, true); }
 
 // A next state may read the state, the total, parameters and numbers: it is computed once per step, when
 // the values of a microbatch are gone.
-static uint32_t foreign_value(Spec *S, uint32_t next) {
+static bool reads_microbatch(Spec *S, uint32_t next) {
     const Model *m = S->m;
     bool *read = lua_newuserdatauv(S->L, next + 1, 0);
     memset(read, 0, next + 1);
@@ -74,10 +76,10 @@ static uint32_t foreign_value(Spec *S, uint32_t next) {
     for (uint32_t id = next; id; id--) { // operands come before their users
         const Node *n = model_at(m, id);
         if (!read[id] || n->op == OP_TOTAL || n->op == OP_PARAM || n->op == OP_STATE) continue;
-        if (n->type.row != ROW_NONE || op_info[n->op].class == CLASS_PARTIAL || n->op == OP_N_VALID) return id;
+        if (n->type.row != ROW_NONE || op_info[n->op].class == CLASS_PARTIAL || n->op == OP_N_VALID) return true;
         for (int i = 0; i < n->n_args; i++) read[model_arg(m, id, i)] = true;
     }
-    return 0;
+    return false;
 }
 
 static int op_update(lua_State *L) {
@@ -109,10 +111,9 @@ static int op_update(lua_State *L) {
         const char *want = type_text(S, state);
         fault_simple(S, "update: state '%s' is %s, the new value %s", name, want, kind_text(S, next));
     }
-    uint32_t foreign = foreign_value(S, next);
-    if (foreign) {
+    if (reads_microbatch(S, next)) {
         fault_raise(S, &(Fault){ .hint = "pass it through the contribution: it becomes the total" },
-                    "update: the new value of '%s' reads %s, which ends with its microbatch", name, kind_text(S, foreign));
+                    "update: the new value of '%s' reads a value that ends with its microbatch", name);
     }
     origin = &S->origins[model_at(S->m, state)->attr.index];
     origin->updated = true;

@@ -187,7 +187,8 @@ static int op_rotate(lua_State *L) {
     attr.turn.sign = 1;
     attr.turn.factor = (float)option_number(L, 3, "factor", "rotate", 1);
     if (has_option(L, 3, "pairs")) attr.turn.pairs = (uint8_t)need_choice(L, lua_gettop(L), "rotate", "pairs", pairs, 2);
-    return push(L, spec_node(S, OP_ROTATE, &attr, NULL, args, 3));
+    spec_here(S);
+    return push(L, spec_checked(S, model_node(S->m, OP_ROTATE, &attr, NULL, args, 3), "dims"));
 }
 
 static int with_count(lua_State *L, Op op, const char *what, int64_t lo, int64_t hi, const char *field) {

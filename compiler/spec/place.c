@@ -99,13 +99,12 @@ static const char *line_start(const char *text, uint32_t line) {
     return text;
 }
 
-// The last part of `path` that the source shows as written there: constructor, then fields.
-static Token scan_path(const char *s, const char *path, const char *field, bool *whole) {
-    const char *eol = s + strcspn(s, "\n");
+// The last part of `path` that the source shows as written there: constructor, then fields. `t` is the
+// constructor's name. `whole`: everything was found.
+static Token scan_fields(Token t, const char *path, const char *field, bool *whole) {
     char name[64];
     size_t n = strcspn(path, "/");
-    snprintf(name, sizeof name, "%.*s", (int)n, path);
-    Token t = scan_name(s, eol, name, false), found = t;
+    Token found = t;
     *whole = false;
     while (t.kind) {
         Token open = scan_token(t.at + t.bytes);
@@ -127,6 +126,21 @@ static Token scan_path(const char *s, const char *path, const char *field, bool 
     if (!t.kind) return found;
     *whole = true;
     return t;
+}
+
+// A line may hold several calls of one constructor: the first that shows the whole path, else the first.
+static Token scan_path(const char *s, const char *path, const char *field, bool *whole) {
+    const char *eol = s + strcspn(s, "\n");
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "/"), path);
+    Token first = { 0 };
+    *whole = false;
+    for (Token t = scan_name(s, eol, name, false); t.kind; t = scan_name(t.at + t.bytes, eol, name, false)) {
+        Token found = scan_fields(t, path, field, whole);
+        if (*whole) return found;
+        if (!first.kind) first = found;
+    }
+    return first;
 }
 
 /* Places ------------------------------------------------------------------------------------------ */
@@ -308,8 +322,10 @@ static void push_diag(Spec *S, const Fault *fault) {
     lua_State *L = S->L;
     luaL_checkstack(L, 8, "error");
     Place place = fault->at;
+    bool blamed = false;
     if (!place.loc.line && fault->word && fault->field) {
         const Block *b = block_to_blame(S, fault->word);
+        blamed = b != NULL;
         if (b) place = b->place;
     }
     if (!place.loc.line && !place.loc.file) place.loc = place_now(S);
@@ -318,7 +334,7 @@ static void push_diag(Spec *S, const Fault *fault) {
     const char *notes[2];
     int n_notes = 0;
     for (int i = 0; i < 2; i++) {
-        if (!fault->origin[i]) continue;
+        if (!fault->origin[i] || blamed) continue;
         text_clear(&S->notes[i]);
         note_origin(S, fault, i, loc);
         notes[n_notes++] = text_cstr(&S->notes[i]);

@@ -1,0 +1,2 @@
+local m = require "moec"
+error({ code = 1 })

@@ -1,0 +1,2 @@
+local m = require "moec"
+local base = m.include "../secret.lua"

@@ -1,0 +1,2 @@
+local m = require "moec"
+function m.swish(x) return x * m.sigmoid(x) end

@@ -1,0 +1,2 @@
+local m = require "moec"
+local gain = m.param("gain", { 64 })

@@ -1,0 +1,2 @@
+local m = require "moec"
+local a = m.attention { 8 }

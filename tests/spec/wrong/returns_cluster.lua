@@ -1,0 +1,2 @@
+local m = require "moec"
+return m.layout { mesh = { "dp=2" } }

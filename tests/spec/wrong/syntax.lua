@@ -1,0 +1,3 @@
+local m = require "moec"
+local x = { 1, 2
+return x

@@ -1,0 +1,4 @@
+local m = require "moec"
+return m.model { name = "a", vocab = 512, width = 512, sequence = 128, layers = { m.block {
+  ffn = m.experts { count = 4, top_k = 8, expert = { hidden = 64 } },
+} } }

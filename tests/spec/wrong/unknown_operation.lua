@@ -1,0 +1,2 @@
+local m = require "moec"
+local x = m.swigul
