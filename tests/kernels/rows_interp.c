@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+// The float64 interpreter, for the tests of row programs.
+#include "tests/oracle/interp.c"
