@@ -264,7 +264,7 @@ static const Case cases[] = {
     CASE(operand_missing, "launch",
          "instruction 2: expected 4 operands for kernel \"affine\", found 3"),
     CASE(operand_dtype, "launch",
-         "buffer \"tokens\": expected f32 for parameter \"tokens\" of kernel \"affine\", found i32"),
+         "expected f32 for parameter \"tokens\" of kernel \"affine\", found i32"),
     CASE(operand_const_written, "launch", "expected mode < for the const parameter \"scale\""),
     CASE(operand_mutable_read, "launch",
          "instruction 0, buffer \"all_grads\": expected mode > or += or ="),
@@ -366,8 +366,10 @@ static void test_bad(void **state) {
         if (status == OK) {
             print_error("%s: accepted\n", c->what);
             wrong++;
-        } else if (status != ERR_FORMAT || !strstr(status_message(), rule) || !strstr(status_message(), c->message)) {
-            print_error("%s: expected \"%s ... %s\", found \"%s\"\n", c->what, rule, c->message, status_message());
+        } else if (status != ERR_FORMAT || !strstr(status_message(), rule) ||
+                   !strstr(status_message(), c->message)) {
+            print_error("%s: expected \"%s ... %s\", found \"%s\"\n", c->what, rule, c->message,
+                        status_message());
             wrong++;
         }
         plan_destroy(plan);
@@ -375,8 +377,8 @@ static void test_bad(void **state) {
     assert_int_equal(wrong, 0);
 }
 
-// Buffers of equal lives side by side, and of different lives one over another: the sweep accepts exactly
-// the layouts that a comparison of all pairs accepts.
+// Buffers of equal lives side by side, and of different lives one over another: the sweep accepts
+// exactly the layouts that a comparison of all pairs accepts.
 static void test_sweep(void **state) {
     (void)state;
     enum { N = 12, TIMES = 9 };
@@ -393,23 +395,29 @@ static void test_sweep(void **state) {
         bool clash = false;
         for (int i = 0; i < n; i++) {
             uint64_t r = hash_mix(2, round, (uint64_t)i);
-            int first = (int)(r % TIMES), last = first + (int)((r >> 8) % (uint64_t)(TIMES - first));
+            int first = (int)(r % TIMES);
+            int last = first + (int)((r >> 8) % (uint64_t)(TIMES - first));
             char name[8];
             snprintf(name, sizeof name, "b%d", i);
-            sample_buffer(program, name, DTYPE_F32, REGION_act, (int64_t)(r >> 16 & 15) * PLAN_GRAIN,
-                          1 + (int64_t)((r >> 24) % 128), first, last);
+            sample_buffer(program, name, DTYPE_F32, REGION_act,
+                          (int64_t)(r >> 16 & 15) * PLAN_GRAIN, 1 + (int64_t)((r >> 24) % 128), first,
+                          last);
             for (int j = 0; j < i; j++) {
                 const PlanBuffer *a = &program->buffers[i], *b = &program->buffers[j];
-                clash |= a->first <= b->last && b->first <= a->last && a->offset < b->offset + b->bytes &&
-                         b->offset < a->offset + a->bytes;
+                clash |= a->first <= b->last && b->first <= a->last &&
+                         a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
             }
         }
         for (int t = 0; t < TIMES; t++) sample_instr(plan, program, "nothing", "");
         sample_row(program, 0, 0);
         sample_finish(plan);
         Status status = plan_check(plan);
-        if (clash != (status != OK)) fail_msg("round %d: %s", (int)round, status == OK ? "accepted" : status_message());
-        if (clash && !strstr(status_message(), "plan check, clash: ")) fail_msg("%s", status_message());
+        if (clash != (status != OK)) {
+            fail_msg("round %d: %s", (int)round, status == OK ? "accepted" : status_message());
+        }
+        if (clash && !strstr(status_message(), "plan check, clash: ")) {
+            fail_msg("%s", status_message());
+        }
         accepted += !clash;
         refused += clash;
         plan_destroy(plan);
