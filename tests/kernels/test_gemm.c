@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul, matmul_t, matmul_w against sums in double over odd shapes, dense and grouped.
 //
-// Bound of an element: the worst case of a sum of n products in fp32, (n + 2) 2^-24 sum |a b|. Rows that do
-// not exist hold NaN in the inputs and a mark in the outputs: neither may move.
+// Bound of an element: the worst case of a sum of n products in fp32, (n + 2) 2^-24 sum |a b|. The order of
+// summation is part of the contract, so the same sum by fmaf in that order must have equal bits. Rows that
+// do not exist hold NaN in the inputs and a mark in the outputs: neither may move.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -99,14 +100,18 @@ static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
             const float *w = d.w + expert * d.matrix + ea / c->mid * c->k * c->n;
             for (int64_t n = 0; n < N; n++) {
                 double sum = 0, magnitude = 0;
+                float ordered = 0;
                 for (int64_t k = 0; k < K; k++) {
-                    double term = (double)in[(r * c->each * c->mid + ea) * K + k] *
-                                  (turned ? w[n * c->n + k] : w[k * c->n + n]);
+                    float a = in[(r * c->each * c->mid + ea) * K + k];
+                    float b = turned ? w[n * c->n + k] : w[k * c->n + n];
+                    double term = (double)a * b;
+                    ordered = fmaf(a, b, ordered);
                     sum += term;
                     magnitude += fabs(term);
                 }
                 int64_t at = (r * c->each * c->mid + ea) * N + n;
                 lab_near(out[at], sum, bound(K, magnitude), turned ? "x" : "y", at);
+                lab_equal_bits(&out[at], &ordered, 1);
             }
         }
     }
@@ -124,16 +129,22 @@ static void check_weights(Lab *lab, uint32_t kernel, const Case *c) {
     for (int64_t at = 0; at < experts * d.matrix; at++) {
         int64_t n = at % c->n, k = at / c->n % c->k, e = at / c->n / c->k % c->each, expert = at / d.matrix;
         double sum = c->accumulate ? before[at] : 0, magnitude = fabs(sum);
-        int64_t terms = 0;
+        float ordered = (float)sum, chunk = 0; // chunks of 256 rows from zero, then added
+        int64_t terms = 0, end = (int64_t)(d.offsets[expert + 1] - d.offsets[expert]) * c->mid;
         for (int64_t r = d.offsets[expert]; r < d.offsets[expert + 1]; r++) {
             for (int64_t a = 0; a < c->mid; a++, terms++) {
                 int64_t row = (r * c->each + e) * c->mid + a;
                 double term = (double)d.x[row * c->k + k] * d.y[row * c->n + n];
                 sum += term;
                 magnitude += fabs(term);
+                chunk = fmaf(d.x[row * c->k + k], d.y[row * c->n + n], chunk);
+                if ((terms + 1) % 256 && terms + 1 < end) continue;
+                ordered = terms < 256 && !c->accumulate ? chunk : ordered + chunk;
+                chunk = 0;
             }
         }
         lab_near(w[at], sum, bound(terms, magnitude), "w", at);
+        lab_equal_bits(&w[at], &ordered, 1);
         if (terms == 0) assert_true(w[at] == (c->accumulate ? before[at] : 0.0f));
     }
     lab_free(before);
