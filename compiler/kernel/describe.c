@@ -152,6 +152,10 @@ static void describe_body(const RowBody *b, Text *out) {
         text_printf(out, "store %s%s%s", dtype_name(s->dtype), s->partial ? " partial" : "",
                     s->add ? " add" : "");
         operand(&numbers, m, s->node, out);
+        if (s->partial) { // the only stored nodes that are not among those computed here
+            text_printf(out, " = %s", op_info[model_at(m, s->node)->op].name);
+            operand(&numbers, m, model_arg(m, s->node, 0), out);
+        }
         text_add(out, "\n");
     }
     arena_destroy(numbers.arena);

@@ -47,18 +47,24 @@ static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer)
 
 static void visit(Build *b, uint32_t n);
 
+// A value that lies in memory, as its own result or as a stored copy.
+static void load_memory(Build *b, uint32_t n)
+{
+    uint32_t read = b->l->info[n].forced ? n | READ_STORED : n;
+    add_load(b, WHAT_VALUE, n, lower_value(b->l, read));
+}
+
 // A value that is read at any row: views over one load.
 static void visit_indexed(Build *b, uint32_t n)
 {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
-    if (op_info[l->m->nodes[n].op].class == CLASS_VIEW) {
-        visit_indexed(b, model_arg(l->m, n, 0));
-        add_node(b, n);
+    if (lower_indexed(l, n) == n) {
+        load_memory(b, n);
         return;
     }
-    uint32_t read = l->info[n].forced ? n | READ_STORED : n;
-    add_load(b, WHAT_VALUE, n, lower_value(l, read));
+    visit_indexed(b, model_arg(l->m, n, 0));
+    add_node(b, n);
 }
 
 static void visit_args(Build *b, uint32_t n)
@@ -151,7 +157,8 @@ static void store_unit(Build *b, uint32_t u)
         uint32_t value = model_arg(l->m, n, lower_effect_value(op));
         if (op == OP_UPDATE) {
             value = lower_plain(l, value);
-            visit_indexed(b, value); // the stored copy
+            first_visit(b, value);
+            load_memory(b, value);
         } else {
             visit(b, value);
         }

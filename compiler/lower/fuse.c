@@ -172,7 +172,7 @@ static void join_by_input(Lower *l, const Readers *r)
 static bool is_read_twice(Lower *l, uint32_t u, const Readers *r)
 {
     uint32_t read = l->reads[l->units[u].reads];
-    uint32_t base = lower_base(l, model_arg(l->m, l->units[u].node, 0));
+    uint32_t base = lower_indexed(l, model_arg(l->m, l->units[u].node, 0));
     for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
         read = l->reads[l->units[u].reads + i];
         if (read_node(read) == base) break;
@@ -182,7 +182,7 @@ static bool is_read_twice(Lower *l, uint32_t u, const Readers *r)
         uint32_t other = r->unit[a - 1];
         if (find(l, other) != find(l, u)) continue;
         const Unit *unit = &l->units[other];
-        if (!is_indexed(l, unit) || lower_base(l, model_arg(l->m, unit->node, 0)) != base) return true;
+        if (!is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base) return true;
     }
     return false;
 }

@@ -45,6 +45,19 @@ uint32_t lower_base(const Lower *l, uint32_t n)
     return n;
 }
 
+// A row of experts or sequences under rows or tokens is another row than the one that is asked for.
+static bool moves_row(const Model *m, uint32_t n)
+{
+    uint8_t from = model_type(m, model_arg(m, n, 0))->row;
+    return from != ROW_NONE && from != m->nodes[n].type.row;
+}
+
+uint32_t lower_indexed(const Lower *l, uint32_t n)
+{
+    while (class_of(l->m, n) == CLASS_VIEW && !moves_row(l->m, n)) n = model_arg(l->m, n, 0);
+    return n;
+}
+
 uint32_t lower_producer(const Lower *l, uint32_t read)
 {
     uint32_t n = read_node(read);
@@ -179,7 +192,7 @@ static void read_row(Lower *l, uint32_t n)
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(l->m, n, i);
         bool indexed = i == 0 && op_info[node->op].class == CLASS_INDEX;
-        if (indexed) add_read(l, unit, need_memory(l, n, lower_base(l, arg), false));
+        if (indexed) add_read(l, unit, need_memory(l, n, lower_indexed(l, arg), false));
         else add_row_reads(l, unit, arg);
     }
 }
