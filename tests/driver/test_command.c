@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `moec` command from spec to sample, on a small model: the same bits whatever the threads,
+// after a resume, after a kill, and from the saved plan without the compiler.
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/train/command.h"
+#include "tests/train/helpers.h"
+
+static char moec[] = MOEC_BINARY_DIR "/moec", runner[] = MOEC_BINARY_DIR "/moec-run";
+static const char *folder;
+static char *spec, *data, *reference;
+
+static const char spec_text[] =
+    "local m = require \"moec\"\n"
+    "local width = m.arg(\"width\", 32)\n"
+    "return m.model {\n"
+    "  name = \"small\", vocab = 256, width = width, sequence = 32,\n"
+    "  layers = m.stack(2, function(i)\n"
+    "    return m.block {\n"
+    "      attention = { heads = 2, kv_heads = 1, rope = { theta = 1e4 } },\n"
+    "      ffn = i == 1 and { hidden = 48 } or m.experts {\n"
+    "        count = 4, top_k = 2, expert = { hidden = 24 }, shared = { hidden = 16 },\n"
+    "        router = { normalize = true, balance_loss = 0.01, correction = 0.001 },\n"
+    "      },\n"
+    "    }\n"
+    "  end),\n"
+    "}\n";
+
+static void expect_exit(int expected, int found) {
+    if (expected != found)
+        print_error("exit status %d\n%s\n%s\n", found, command_output(), command_errors());
+    assert_int_equal(found, expected);
+}
+
+static void expect_error(const char *part) {
+    if (!strstr(command_errors(), part))
+        print_error("'%s' is not in: %s\n", part, command_errors());
+    assert_non_null(strstr(command_errors(), part));
+}
+
+// moec train with the usual words, then `more` (at most 12, NULL-ended).
+static int train(char *run, char *const *more) {
+    char *argv[40] = { moec, "train", spec, "--data", data, "--out", run };
+    const char *usual[] = { "--held-out", "700", "--steps", "6", "--batch", "256", "--microbatch",
+                            "128", "--save-interval", "3", "--warmup", "2" };
+    int argc = 7;
+    for (int i = 0; i < COUNT_OF(usual); i++) argv[argc++] = (char *)(uintptr_t)usual[i];
+    for (; more && *more; more++) argv[argc++] = *more;
+    return command_run(argv);
+}
+#define TRAIN(run, ...) train(run, (char *[]) { __VA_ARGS__, NULL })
+
+static int make(void **state) {
+    (void)state;
+    folder = scratch_folder();
+    // Kernels are kept between runs of the suite: what is tested here is what they compute.
+    setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
+    spec = path_in(folder, "small.lua");
+    write_file(spec, spec_text, sizeof spec_text - 1);
+    data = path_in(folder, "data");
+    static char text[9000];
+    for (int i = 0; i < 9000; i++)
+        text[i] = "pack my box with five dozen jugs\n"[(i * (1 + i / 3000)) % 33];
+    write_file(data, text, sizeof text);
+    reference = path_in(folder, "reference");
+    expect_exit(0, train(reference, NULL));
+    return 0;
+}
+
+static const char *const files[] = { "weights", "moment1", "moment2" };
+
+static void same_state(const char *a, const char *b) {
+    for (int i = 0; i < 3; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "checkpoints/step-6/%s.safetensors", files[i]);
+        size_t n, m;
+        char *x = read_whole(path_in(a, name), &n), *y = read_whole(path_in(b, name), &m);
+        assert_int_equal(n, m);
+        assert_memory_equal(x, y, n);
+    }
+}
+
+static void threads_do_not_matter(void **state) {
+    (void)state;
+    char *const threads[] = { "1", "2", "3" };
+    for (int i = 0; i < 3; i++) {
+        char *run = path_in(folder, (const char *[]) { "one", "two", "three" }[i]);
+        expect_exit(0, TRAIN(run, "--threads", threads[i]));
+        same_state(reference, run);
+    }
+    char *other = path_in(folder, "other"); // and the comparison sees a difference
+    expect_exit(0, TRAIN(other, "--seed", "2"));
+    size_t n;
+    char *x = read_whole(path_in(other, "checkpoints/step-6/weights.safetensors"), &n);
+    char *y = read_whole(path_in(reference, "checkpoints/step-6/weights.safetensors"), &n);
+    assert_memory_not_equal(x, y, n);
+}
+
+static void resume_repeats_the_bits(void **state) {
+    (void)state;
+    char *run = path_in(folder, "resumed");
+    expect_exit(0, TRAIN(run, "--keep", "5"));
+    // As if it had been killed right after its checkpoint of step 3.
+    expect_exit(0, COMMAND("/bin/rm", "-r", path_in(run, "checkpoints/step-6")));
+    write_file(path_in(run, "checkpoints/latest"), "step-3\n", 7);
+    expect_exit(0, COMMAND(moec, "resume", run, "--threads", "1"));
+    expect_error("from step-3");
+    same_state(reference, run);
+    size_t n;
+    const char *line = read_whole(path_in(run, "metrics.jsonl"), &n);
+    for (int step = 1; step <= 6; step++, line = strchr(line, '\n') + 1) {
+        char start[32];
+        snprintf(start, sizeof start, "{\"step\":%d,", step);
+        assert_int_equal(strncmp(line, start, strlen(start)), 0);
+    }
+    assert_string_equal(line, "");
+}
+
+static void killed_and_resumed(void **state) {
+    (void)state;
+    char *run = path_in(folder, "killed"), *metrics = path_in(run, "metrics.jsonl");
+    char *argv[] = { moec,  "train",    spec, "--data",  data,  "--held-out",
+                     "700", "--steps",  "6",  "--batch", "256", "--microbatch",
+                     "128", "--warmup", "2",  "--out",   run,   NULL };
+    int null = open("/dev/null", O_WRONLY);
+    pid_t child = command_start(argv, null, null);
+    struct stat info;
+    int status;
+    bool ended = false;
+    for (int i = 0; i < 60000 && !ended && (stat(metrics, &info) < 0 || !info.st_size); i++) {
+        usleep(1000);
+        ended = waitpid(child, &status, WNOHANG) == child;
+    }
+    assert_false(ended);
+    kill(child, SIGINT);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(null);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) != 0) { // 0: it was faster than the signal
+        assert_int_equal(WEXITSTATUS(status), 1);
+        expect_exit(0, COMMAND(moec, "resume", run));
+    }
+    same_state(reference, run);
+}
+
+static void saved_plan_without_the_compiler(void **state) {
+    (void)state;
+    char *run = path_in(folder, "runner");
+    expect_exit(0, COMMAND(runner, path_in(reference, "plan.txt"),
+                           path_in(reference, "plan-sample.txt"), "--data", data, "--held-out",
+                           "700", "--steps", "6", "--warmup", "2", "--out", run));
+    same_state(reference, run);
+    size_t n, m;
+    char *a = read_whole(path_in(run, "plan.txt"), &n),
+         *b = read_whole(path_in(reference, "plan.txt"), &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(a, b, n);
+    expect_exit(0, COMMAND(moec, "sample", reference, "--bytes", "8", "--seed", "3"));
+    char *sample = strdup(command_output());
+    expect_exit(0, COMMAND(runner, "sample", run, "--bytes", "8", "--seed", "3"));
+    assert_string_equal(sample, command_output());
+    free(sample);
+}
+
+static void evaluates_and_samples(void **state) {
+    (void)state;
+    size_t n;
+    char *evals = read_whole(path_in(reference, "eval.jsonl"), &n);
+    json_t *last = json_loads(evals, 0, NULL);
+    assert_int_equal(json_integer_value(json_object_get(last, "eval/tokens")), 700);
+    expect_exit(0, COMMAND(moec, "eval", reference, "--quiet"));
+    double bits = strtod(command_output(), NULL);
+    double trained = json_real_value(json_object_get(last, "eval/bits per token"));
+    assert_true(bits > trained - 6e-5 && bits < trained + 6e-5); // four digits of the same number
+    assert_true(bits < 8.5);
+    json_decref(last);
+    expect_exit(0, COMMAND(moec, "sample", reference, "--prompt", "pack", "--bytes", "40",
+                           "--temperature", "0"));
+    assert_int_equal(strncmp(command_output(), "pack", 4), 0);
+    char *once = strdup(command_output());
+    expect_exit(0, COMMAND(moec, "sample", reference, "--prompt", "pack", "--bytes", "40",
+                           "--temperature", "0", "--seed", "9", "--threads", "1"));
+    assert_string_equal(once, command_output()); // the likeliest does not depend on a seed
+    free(once);
+    assert_true(file_exists(path_in(reference, "spec/small.lua")));
+}
+
+static void data_formats(void **state) {
+    (void)state;
+    size_t n;
+    char *text = read_whole(data, &n);
+    static uint8_t packed[20000], ids[20000];
+    char *zipped = path_in(folder, "data.gz"), *tokens = path_in(folder, "ids");
+    write_file(zipped, packed, gzip_bytes(text, n, packed, sizeof packed));
+    for (size_t i = 0; i < n; i++) ids[2 * i] = (uint8_t)text[i], ids[2 * i + 1] = 0;
+    write_file(tokens, ids, 2 * n);
+    char *a = path_in(folder, "from-gzip"), *b = path_in(folder, "from-ids");
+    char *plain = data;
+    data = zipped;
+    expect_exit(0, train(a, NULL));
+    same_state(reference, a);
+    data = tokens;
+    expect_exit(0, TRAIN(b, "--tokens", "uint16"));
+    same_state(reference, b);
+    ids[4001] = 1; // 256 + something at token 2000
+    write_file(tokens, ids, 2 * n);
+    expect_exit(2, TRAIN(path_in(folder, "bad"), "--tokens", "uint16"));
+    data = plain;
+    expect_error("at offset 4000, but the model's vocabulary is 256");
+}
+
+static void accumulation_is_the_sum(void **state) {
+    (void)state;
+    // One microbatch of 256 against two of 128: other bits, the same losses to rounding. The
+    // balance loss is nonlinear in its microbatch, so it is left out.
+    char *text = strdup(spec_text), *at = strstr(text, "balance_loss = 0.01, ");
+    memset(at, ' ', strlen("balance_loss = 0.01,"));
+    char *plain = path_in(folder, "plain.lua");
+    write_file(plain, text, strlen(text));
+    free(text);
+    double losses[2][6];
+    for (int i = 0; i < 2; i++) {
+        char *run = path_in(folder, i ? "whole-batch" : "two-halves");
+        expect_exit(0, COMMAND(moec, "train", plain, "--data", data, "--out", run, "--steps", "6",
+                               "--batch", "256", "--microbatch", i ? "256" : "128"));
+        size_t n;
+        char *line = read_whole(path_in(run, "metrics.jsonl"), &n);
+        for (int step = 0; step < 6; step++, line = strchr(line, '\n') + 1) {
+            json_t *object = json_loadb(line, (size_t)(strchr(line, '\n') - line), 0, NULL);
+            losses[i][step] = json_real_value(json_object_get(object, "train/CE loss"));
+            json_decref(object);
+        }
+    }
+    for (int step = 0; step < 6; step++) {
+        double ratio = losses[0][step] / losses[1][step];
+        assert_true(ratio > 1 - 1e-4 && ratio < 1 + 1e-4);
+    }
+}
+
+static void wrong_commands(void **state) {
+    (void)state;
+    char *run = path_in(folder, "wrong"), *broken = path_in(folder, "broken.lua");
+    expect_exit(2, COMMAND(moec));
+    expect_error("moec COMMAND --help");
+    expect_exit(0, COMMAND(moec, "--help"));
+    expect_exit(0, COMMAND(moec, "--version"));
+    assert_string_equal(command_output(), "moec " MOEC_VERSION "\n");
+    expect_exit(2, COMMAND(moec, "trian"));
+    expect_error("moec: error: unknown command 'trian'\n  hint: did you mean 'moec train'?");
+    expect_exit(0, COMMAND(moec, "train", "--help"));
+    assert_non_null(strstr(command_output(), "--min-lr fraction"));
+    assert_null(strstr(command_output(), "--top-p"));
+    expect_exit(2, COMMAND(moec, "train"));
+    expect_error("no SPEC given");
+    expect_exit(2, COMMAND(moec, "train", spec, "x", "--data", data, "--out", run, "--steps", "1"));
+    expect_error("unexpected 'x': after SPEC come key=value arguments");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--steps", "1"));
+    expect_error("no place for the run");
+    expect_exit(2, COMMAND(moec, "train", spec, "--out", run, "--steps", "1"));
+    expect_error("no training data");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--out", run));
+    expect_error("no end to the run");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--out", run, "--steps", "1",
+                           "--batch", "100"));
+    expect_error("--batch is 100 tokens, expected a multiple of the sequence of 32");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--out", run, "--steps", "1",
+                           "--microbatch", "33"));
+    expect_error("--microbatch is 33 tokens, expected a multiple of the sequence of 32");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--out", run, "--steps", "1",
+                           "--batch", "96", "--microbatch", "64"));
+    expect_error("--batch is 96 tokens, expected a multiple of the microbatch of 64");
+    expect_exit(2, COMMAND(moec, "train", spec, "--data", path_in(folder, "none"), "--out", run,
+                           "--steps", "1"));
+    expect_error("cannot open the data file");
+    expect_exit(
+        2, COMMAND(moec, "train", spec, "widht=16", "--data", data, "--out", run, "--steps", "1"));
+    expect_error("widht");
+    write_file(broken, "return 1 +\n", 11);
+    expect_exit(2, COMMAND(moec, "train", broken, "--data", data, "--out", run, "--steps", "1"));
+    expect_error("broken.lua:");
+    assert_false(file_exists(run)); // none of these left anything behind
+    expect_exit(2,
+                COMMAND(moec, "train", spec, "--data", data, "--out", reference, "--steps", "1"));
+    expect_error("already holds a run\n  hint: 'moec resume ");
+    expect_exit(2, COMMAND(moec, "resume", reference, "--seed", "5"));
+    expect_error("--seed is fixed for the life of a run");
+    expect_exit(2, COMMAND(moec, "eval", path_in(folder, "")));
+    expect_error("is not the folder of a run");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(resume_repeats_the_bits),
+        cmocka_unit_test(killed_and_resumed),
+        cmocka_unit_test(saved_plan_without_the_compiler),
+        cmocka_unit_test(evaluates_and_samples),
+        cmocka_unit_test(data_formats),
+        cmocka_unit_test(accumulation_is_the_sum),
+        cmocka_unit_test(wrong_commands),
+    };
+    return cmocka_run_group_tests_name("command", tests, make, NULL);
+}
