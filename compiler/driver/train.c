@@ -118,9 +118,9 @@ static int train_model(Model *model, const char *spec, const SpecOptions *spec_o
 }
 
 static int load_and_train(int argc, char **argv, Options *options) {
-    const char **words = ARENA_ARRAY(options->arena, const char *, argc), *spec;
+    const char **words = ARENA_ARRAY(options->arena, const char *, argc), *spec = NULL;
     int n;
-    SpecArg *args;
+    SpecArg *args = NULL;
     Status status = options_parse(options, FOR_TRAIN, argc, argv, words, &n);
     if (status == OK) status = read_words(options, words, n, &spec, &args);
     if (status == OK && !options->out[0])

@@ -71,7 +71,7 @@ static Status with_options(Status (*body)(Options *options, const char *run), in
                            char **argv) {
     Options *options = options_create();
     if (!options) return status_fail(ERR_MEMORY, "out of memory");
-    const char *run;
+    const char *run = NULL;
     Status status = parse_run(command, argc, argv, options, &run);
     if (status == OK) {
         catch_signals();

@@ -56,7 +56,7 @@ static Status check_ids(const DataFile *file, int item, int64_t vocab) {
 static Status open_file(DataFile *file, const char *path, const DataOptions *options) {
     file->path = path;
     uint8_t *at;
-    size_t bytes;
+    size_t bytes = 0;
     TRY(map_file(path, &at, &bytes));
     file->at = at;
     file->bytes = bytes;

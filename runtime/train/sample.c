@@ -87,7 +87,7 @@ Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options) {
     PlanProgram *program = plan_program(plan, "prefill");
     if (!program)
         return status_fail(ERR_INPUT, "the plan has no program 'prefill', which sampling runs");
-    uint32_t buffer;
+    uint32_t buffer = 0;
     TRY(logits_of(plan, program, &buffer));
     int64_t size = plan->sequence, known = options->n_prompt;
     Arena *arena = arena_create();
