@@ -73,6 +73,23 @@ static void test_round_trip(void **state) {
     plan_destroy(empty);
 }
 
+// The seed of the fuzzer is the sample's text: a change of the format shows here and is made on purpose.
+static void test_golden(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    char *golden;
+    size_t n;
+    const char *path = MOEC_SOURCE_DIR "/tests/fuzz/corpus/plan/sample.plan";
+    assert_int_equal(file_read(path, arena, &golden, &n), OK);
+    Plan *plan = sample_plan(8, 2);
+    Text text = { 0 };
+    plan_print(plan, &text);
+    assert_string_equal(text.at, golden);
+    text_finish(&text);
+    plan_destroy(plan);
+    arena_destroy(arena);
+}
+
 static void test_values(void **state) {
     (void)state;
     Plan *plan = sample_plan(8, 1);
@@ -351,6 +368,7 @@ static void test_noise(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_golden),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_identity),
         cmocka_unit_test(test_refusals),
