@@ -60,7 +60,8 @@ uint32_t attend(Model *m, uint32_t q, uint32_t k, uint32_t v, uint32_t sinks, in
     attr.attend.causal = 1;
     attr.attend.window = window;
     uint32_t segments = model_generator(m, OP_SEGMENTS, 0, NULL, 0);
-    return model_node(m, OP_ATTEND, &attr, NULL, (uint32_t[]){ q, k, v, segments, sinks }, sinks ? 5 : 4);
+    return model_node(m, OP_ATTEND, &attr, NULL, (uint32_t[]){ q, k, v, segments, sinks },
+                      sinks ? 5 : 4);
 }
 
 uint32_t cut(Model *m, Op op, int axis, int at, int size, uint32_t x) {

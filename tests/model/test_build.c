@@ -31,17 +31,21 @@ static void test_consing(void **state) {
     m->addr = model_intern(m, "second");
     m->part = PART_BACKWARD;
     m->loc.line = 7;
-    assert_int_equal(model_op2(m, OP_SUB, x, y), a); // address, location and part are not in the key
+    assert_int_equal(model_op2(m, OP_SUB, x, y),
+                     a); // address, location and part are not in the key
     assert_string_equal(model_name(m, model_at(m, a)->addr), "first");
     assert_int_equal(model_at(m, a)->part, PART_FORWARD);
     assert_int_equal(model_at(m, a)->loc.line, 0);
     assert_int_not_equal(model_op2(m, OP_SUB, y, x), a);
     assert_int_equal(model_sum(m, x, 1), model_sum(m, x, 1));
-    assert_int_not_equal(node_k(m, OP_TOP_K, 1, x, 0), node_k(m, OP_TOP_K, 2, x, 0)); // the attribute is
+    assert_int_not_equal(node_k(m, OP_TOP_K, 1, x, 0),
+                         node_k(m, OP_TOP_K, 2, x, 0)); // the attribute is
     assert_int_equal(model_const(m, 2, KIND_REAL), model_const(m, 2, KIND_REAL));
     assert_int_not_equal(model_const(m, 2, KIND_REAL), model_const(m, 2, KIND_INT)); // and the type
-    assert_int_equal(model_constant(m, (double[]){ 1, 2, 3 }, 3), model_constant(m, (double[]){ 1, 2, 3 }, 3));
-    assert_int_not_equal(model_constant(m, (double[]){ 1, 2, 4 }, 3), model_constant(m, (double[]){ 1, 2, 3 }, 3));
+    assert_int_equal(model_constant(m, (double[]){ 1, 2, 3 }, 3),
+                     model_constant(m, (double[]){ 1, 2, 3 }, 3));
+    assert_int_not_equal(model_constant(m, (double[]){ 1, 2, 4 }, 3),
+                         model_constant(m, (double[]){ 1, 2, 3 }, 3));
     uint32_t n = m->n_nodes;
     for (int i = 0; i < 1000; i++) model_op2(m, OP_MUL, model_const(m, i, KIND_REAL), x);
     for (int i = 0; i < 1000; i++) model_op2(m, OP_MUL, model_const(m, i, KIND_REAL), x);
@@ -64,9 +68,13 @@ static void test_not_consed(void **state) {
 static uint32_t x, y;
 
 static uint32_t real(Model *m, double v) { return model_const(m, v, KIND_REAL); }
-static uint32_t op2(Model *m, Op op, uint32_t a, double v) { return model_op2(m, op, a, real(m, v)); }
+static uint32_t op2(Model *m, Op op, uint32_t a, double v) {
+    return model_op2(m, op, a, real(m, v));
+}
 static uint32_t fold1(Model *m, Op op, double v) { return model_op1(m, op, real(m, v)); }
-static uint32_t fold2(Model *m, Op op, double a, double b) { return model_op2(m, op, real(m, a), real(m, b)); }
+static uint32_t fold2(Model *m, Op op, double a, double b) {
+    return model_op2(m, op, real(m, a), real(m, b));
+}
 
 static void test_identities(void **state) {
     (void)state;
@@ -120,30 +128,44 @@ static void test_views(void **state) {
     assert_int_equal(cut(m, OP_PAD, 1, 0, 6, x), x);
     uint32_t inner = model_slice(m, model_slice(m, x, 1, 1, 4), 1, 2, 2);
     assert_int_equal(inner, model_slice(m, x, 1, 3, 2));
-    assert_text(m, model_slice(m, model_slice(m, x, 1, 1, 4), 0, 2, 2), "slice(slice(x))"); // other axis
+    assert_text(m, model_slice(m, model_slice(m, x, 1, 1, 4), 0, 2, 2),
+                "slice(slice(x))"); // other axis
     model_destroy(m);
 }
 
 static void test_folding(void **state) {
     (void)state;
     Model *m = model_create();
-    const struct { Op op; double a, b, want; } two[] = {
-        { OP_ADD, 2, 3, 5 }, { OP_SUB, 2, 3, -1 }, { OP_MUL, 2, 3, 6 }, { OP_DIV, 3, 2, 1.5 }, { OP_POW, 2, 10, 1024 },
-        { OP_MIN, 2, 3, 2 }, { OP_MAX, 2, 3, 3 },
+    const struct {
+        Op op;
+        double a, b, want;
+    } two[] = {
+        { OP_ADD, 2, 3, 5 },     { OP_SUB, 2, 3, -1 }, { OP_MUL, 2, 3, 6 }, { OP_DIV, 3, 2, 1.5 },
+        { OP_POW, 2, 10, 1024 }, { OP_MIN, 2, 3, 2 },  { OP_MAX, 2, 3, 3 },
     };
-    for (int i = 0; i < COUNT_OF(two); i++) assert_int_equal(fold2(m, two[i].op, two[i].a, two[i].b), real(m, two[i].want));
-    const struct { Op op; double a, want; } one[] = {
-        { OP_NEG, 2, -2 }, { OP_RECIP, 4, 0.25 }, { OP_EXP, 0, 1 }, { OP_LOG, 1, 0 }, { OP_SQRT, 9, 3 }, { OP_RSQRT, 4, 0.5 },
-        { OP_ABS, -3, 3 }, { OP_SIGN, -3, -1 }, { OP_SIGMOID, 0, 0.5 }, { OP_TANH, 0, 0 }, { OP_ERF, 0, 0 },
+    for (int i = 0; i < COUNT_OF(two); i++)
+        assert_int_equal(fold2(m, two[i].op, two[i].a, two[i].b), real(m, two[i].want));
+    const struct {
+        Op op;
+        double a, want;
+    } one[] = {
+        { OP_NEG, 2, -2 },      { OP_RECIP, 4, 0.25 }, { OP_EXP, 0, 1 },  { OP_LOG, 1, 0 },
+        { OP_SQRT, 9, 3 },      { OP_RSQRT, 4, 0.5 },  { OP_ABS, -3, 3 }, { OP_SIGN, -3, -1 },
+        { OP_SIGMOID, 0, 0.5 }, { OP_TANH, 0, 0 },     { OP_ERF, 0, 0 },
     };
-    for (int i = 0; i < COUNT_OF(one); i++) assert_int_equal(fold1(m, one[i].op, one[i].a), real(m, one[i].want));
-    const struct { Op op; int want; } compare[] = {
+    for (int i = 0; i < COUNT_OF(one); i++)
+        assert_int_equal(fold1(m, one[i].op, one[i].a), real(m, one[i].want));
+    const struct {
+        Op op;
+        int want;
+    } compare[] = {
         { OP_LT, 1 }, { OP_LE, 1 }, { OP_GT, 0 }, { OP_GE, 0 }, { OP_EQ, 0 }, { OP_NE, 1 },
     };
     for (int i = 0; i < COUNT_OF(compare); i++) {
         assert_int_equal(fold2(m, compare[i].op, 2, 3), model_const(m, compare[i].want, KIND_BOOL));
     }
-    uint32_t a = model_const(m, -7, KIND_INT), b = model_const(m, 2, KIND_INT), yes = model_const(m, 1, KIND_BOOL);
+    uint32_t a = model_const(m, -7, KIND_INT), b = model_const(m, 2, KIND_INT),
+             yes = model_const(m, 1, KIND_BOOL);
     assert_int_equal(model_op2(m, OP_IDIV, a, b), model_const(m, -4, KIND_INT));
     assert_int_equal(model_op2(m, OP_MOD, a, b), model_const(m, 1, KIND_INT));
     assert_int_equal(model_op3(m, OP_WHERE, yes, real(m, 2), real(m, 3)), real(m, 2));
@@ -172,21 +194,21 @@ static void test_print(void **state) {
     model_op2(m, OP_DISPATCH, z, route);
     Text out = { 0 };
     model_print(m, &out, false);
-    assert_string_equal(text_cstr(&out),
-                        "%1 = uniform at=x : real [T, 4, 6]\n"
-                        "%2 = param : real [6, 5]  layers.1.ffn.w\n"
-                        "%3 = matmul %1 %2 over=1 : real [T, 4, 5]  layers.1.ffn\n"
-                        "%4 = sum %3 axes=2 : real [T, 4, 1]  layers.1.ffn\n"
-                        "%5 = const -0.1 : real []  layers.1.ffn\n"
-                        "%6 = mul %4 %5 : real [T, 4, 1]  layers.1.ffn\n"
-                        "%7 = uniform at=score : real [T, 8]  layers.1.ffn\n"
-                        "%8 = top_k %7 k=2 : int [T, 2]  layers.1.ffn\n"
-                        "%9 = route %8 experts=4 : route  layers.1.ffn\n"
-                        "%10 = uniform at=z : real [T, 2, 3]  layers.1.ffn\n"
-                        "%11 = dispatch %10 %9 : real [R, 3]  layers.1.ffn\n");
+    assert_string_equal(text_cstr(&out), "%1 = uniform at=x : real [T, 4, 6]\n"
+                                         "%2 = param : real [6, 5]  layers.1.ffn.w\n"
+                                         "%3 = matmul %1 %2 over=1 : real [T, 4, 5]  layers.1.ffn\n"
+                                         "%4 = sum %3 axes=2 : real [T, 4, 1]  layers.1.ffn\n"
+                                         "%5 = const -0.1 : real []  layers.1.ffn\n"
+                                         "%6 = mul %4 %5 : real [T, 4, 1]  layers.1.ffn\n"
+                                         "%7 = uniform at=score : real [T, 8]  layers.1.ffn\n"
+                                         "%8 = top_k %7 k=2 : int [T, 2]  layers.1.ffn\n"
+                                         "%9 = route %8 experts=4 : route  layers.1.ffn\n"
+                                         "%10 = uniform at=z : real [T, 2, 3]  layers.1.ffn\n"
+                                         "%11 = dispatch %10 %9 : real [R, 3]  layers.1.ffn\n");
     text_finish(&out);
     model_print(m, &out, true);
-    assert_non_null(strstr(text_cstr(&out), "%6 = mul %4 %5 : real [T, 4, 1]  layers.1.ffn  @model.lua:2\n"));
+    assert_non_null(
+        strstr(text_cstr(&out), "%6 = mul %4 %5 : real [T, 4, 1]  layers.1.ffn  @model.lua:2\n"));
     text_finish(&out);
     model_destroy(m);
 }
@@ -202,7 +224,8 @@ static void test_names_of_ops(void **state) {
     }
 }
 
-static const char *diagnostic(Model *m, Loc loc, const char *in, const char *const *notes, int n_notes, const char *hint) {
+static const char *diagnostic(Model *m, Loc loc, const char *in, const char *const *notes,
+                              int n_notes, const char *hint) {
     static Text out;
     text_finish(&out);
     out = (Text){ 0 };
@@ -233,9 +256,12 @@ static void test_diagnostics(void **state) {
                         "model.lua:3:4: error: what is wrong\n   3 | last\n     |    ^\n");
     assert_string_equal(diagnostic(m, (Loc){ file, 3, 0, 0 }, NULL, NULL, 0, NULL),
                         "model.lua:3: error: what is wrong\n   3 | last\n");
-    assert_string_equal(diagnostic(m, (Loc){ file, 9, 1, 1 }, NULL, NULL, 0, NULL), "model.lua:9:1: error: what is wrong\n");
-    assert_string_equal(diagnostic(m, (Loc){ lost, 1, 1, 1 }, NULL, NULL, 0, NULL), "lost.lua:1:1: error: what is wrong\n");
-    assert_string_equal(diagnostic(m, (Loc){ 0 }, NULL, NULL, 0, "h"), "error: what is wrong\n  hint: h\n");
+    assert_string_equal(diagnostic(m, (Loc){ file, 9, 1, 1 }, NULL, NULL, 0, NULL),
+                        "model.lua:9:1: error: what is wrong\n");
+    assert_string_equal(diagnostic(m, (Loc){ lost, 1, 1, 1 }, NULL, NULL, 0, NULL),
+                        "lost.lua:1:1: error: what is wrong\n");
+    assert_string_equal(diagnostic(m, (Loc){ 0 }, NULL, NULL, 0, "h"),
+                        "error: what is wrong\n  hint: h\n");
     diag_set(m, "a %d", 1);
     diag_hint(m, "b");
     m->diag.blame[0] = 3;
@@ -248,9 +274,11 @@ static void test_diagnostics(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names), cmocka_unit_test(test_consing), cmocka_unit_test(test_not_consed),
-        cmocka_unit_test(test_identities), cmocka_unit_test(test_views), cmocka_unit_test(test_folding),
-        cmocka_unit_test(test_print), cmocka_unit_test(test_names_of_ops), cmocka_unit_test(test_diagnostics),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_consing),
+        cmocka_unit_test(test_not_consed),  cmocka_unit_test(test_identities),
+        cmocka_unit_test(test_views),       cmocka_unit_test(test_folding),
+        cmocka_unit_test(test_print),       cmocka_unit_test(test_names_of_ops),
+        cmocka_unit_test(test_diagnostics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

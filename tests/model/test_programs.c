@@ -13,7 +13,8 @@ static void add_metric(Model *m, const char *name, uint32_t node) {
 }
 
 static void add_update(Model *m, uint32_t state, uint32_t total, uint32_t next) {
-    *ARENA_PUSH(m->arena, m->updates, m->n_updates, m->cap_updates) = (Update){ state, total, next, m->loc };
+    *ARENA_PUSH(m->arena, m->updates, m->n_updates, m->cap_updates) =
+        (Update){ state, total, next, m->loc };
 }
 
 static uint32_t scalar(Model *m, uint32_t x) { return model_reshape(m, x, NULL, 0); }
@@ -25,19 +26,23 @@ static Model *whole(void) {
     m->vocab = 10, m->width = 4, m->sequence = 8, m->n_layers = 1, m->name = "whole";
     uint32_t table = PARAM(m, "embedding.w", 10, 4), head = PARAM(m, "head.w", 4, 10);
     PARAM(m, "unread", 3);
-    uint32_t w_score = PARAM(m, "router.w_score", 4, 4), correction = SCALARS_OF(m, "router.correction", 4);
+    uint32_t w_score = PARAM(m, "router.w_score", 4, 4),
+             correction = SCALARS_OF(m, "router.correction", 4);
     uint32_t x = model_op2(m, OP_EMBED, table, model_generator(m, OP_TOKENS, 0, NULL, 0));
     uint32_t score = model_op1(m, OP_SIGMOID, matmul(m, OP_MATMUL, 1, 0, x, w_score));
     uint32_t ids = node_k(m, OP_TOP_K, 2, model_op2(m, OP_ADD, score, correction), 0);
-    uint32_t hot = model_reshape(m, model_sum(m, node_k(m, OP_ONE_HOT, 4, ids, 0), 1), (int32_t[]){ 4 }, 1);
+    uint32_t hot =
+        model_reshape(m, model_sum(m, node_k(m, OP_ONE_HOT, 4, ids, 0), 1), (int32_t[]){ 4 }, 1);
     uint32_t load = model_row_sum(m, hot, SET_MICROBATCH);
-    uint32_t mean = model_op2(m, OP_MUL, model_row_sum(m, score, SET_MICROBATCH), model_const(m, 0.125, KIND_REAL));
+    uint32_t mean = model_op2(m, OP_MUL, model_row_sum(m, score, SET_MICROBATCH),
+                              model_const(m, 0.125, KIND_REAL));
     uint32_t balance = scalar(m, model_sum(m, model_op2(m, OP_MUL, load, mean), 1));
     m->logits = matmul(m, OP_MATMUL, 1, 0, x, head);
     uint32_t square = scalar(m, model_sum(m, model_op2(m, OP_MUL, m->logits, m->logits), 1));
     add_loss(m, "loss", square, 1);
     add_loss(m, "router.balance", balance, 0.01);
-    add_loss(m, "router.sequence", scalar(m, model_sum(m, model_row_sum(m, score, SET_SEQUENCE), 1)), 0.5);
+    add_loss(m, "router.sequence",
+             scalar(m, model_sum(m, model_row_sum(m, score, SET_SEQUENCE), 1)), 0.5);
     add_metric(m, "router.load", load);
     add_metric(m, "ids", scalar(m, model_slice(m, ids, 0, 0, 1)));
     add_metric(m, "positive", model_op2(m, OP_GT, square, model_const(m, 0, KIND_REAL)));
@@ -76,9 +81,12 @@ static void test_step(void **state) {
     assert_int_equal(count_op(m, OP_EXP), 0); // dead
     assert_int_equal(m->n_params, from->n_params);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        assert_string_equal(model_name(m, m->params[i].addr), model_name(from, from->params[i].addr));
-        if (i == 2) assert_int_equal(m->params[i].node, 0);
-        else assert_int_equal(m->nodes[m->params[i].node].attr.index, i);
+        assert_string_equal(model_name(m, m->params[i].addr),
+                            model_name(from, from->params[i].addr));
+        if (i == 2)
+            assert_int_equal(m->params[i].node, 0);
+        else
+            assert_int_equal(m->nodes[m->params[i].node].attr.index, i);
     }
     assert_string_equal(m->name, "whole");
     assert_int_equal(m->sequence, 8);
@@ -89,17 +97,22 @@ static void test_step(void **state) {
 static void test_order_of_parts(void **state) {
     (void)state;
     Model *from = whole(), *m = program(from, PROGRAM_STEP);
-    for (uint32_t id = 2; id < m->n_nodes; id++) assert_in_range(m->nodes[id].part, m->nodes[id - 1].part, PART_UPDATE);
+    for (uint32_t id = 2; id < m->n_nodes; id++)
+        assert_in_range(m->nodes[id].part, m->nodes[id - 1].part, PART_UPDATE);
     for (uint32_t i = 0; i < m->n_effects; i++) {
         const Node *n = model_at(m, m->effects[i]);
-        assert_int_equal(n->part, n->op == OP_RECORD ? PART_FORWARD : n->op == OP_ACCUMULATE ? PART_BACKWARD : PART_UPDATE);
+        assert_int_equal(n->part, n->op == OP_RECORD       ? PART_FORWARD
+                                  : n->op == OP_ACCUMULATE ? PART_BACKWARD
+                                                           : PART_UPDATE);
     }
     // everything that depends on the total runs after the optimizer, and so does what only it reads
     assert_int_equal(m->nodes[find_op(m, OP_TOTAL)].part, PART_UPDATE);
     assert_int_equal(m->nodes[find_op(m, OP_SIGN)].part, PART_UPDATE);
     uint32_t update = find_op(m, OP_UPDATE), next = model_arg(m, update, 1);
-    assert_text(m, next, "add(sign(sub(0.5, total(row_sum(reshape(sum(one_hot(top_k(add(router.correction, "
-                         "sigmoid(matmul(embed(embedding.w, tokens), router.w_score))))))))))), mul(router.correction, 0.5))");
+    assert_text(m, next,
+                "add(sign(sub(0.5, total(row_sum(reshape(sum(one_hot(top_k(add(router.correction, "
+                "sigmoid(matmul(embed(embedding.w, tokens), router.w_score))))))))))), "
+                "mul(router.correction, 0.5))");
     assert_int_equal(m->nodes[model_arg(m, next, 1)].part, PART_UPDATE);
     assert_int_equal(m->nodes[model_arg(m, find_op(m, OP_TOTAL), 0)].part, PART_FORWARD);
     model_destroy(m);
@@ -130,7 +143,9 @@ static void test_eval_and_prefill(void **state) {
     model_destroy(from);
 }
 
-static const char *record_text(Model *m, int i) { return text_of(m, model_arg(m, m->effects[i], 0)); }
+static const char *record_text(Model *m, int i) {
+    return text_of(m, model_arg(m, m->effects[i], 0));
+}
 
 static void test_records(void **state) {
     (void)state;
@@ -147,10 +162,16 @@ static void test_records(void **state) {
     assert_string_equal(record_text(m, 1), "mul(inv_step, mul(c, n_valid))");
     assert_string_equal(record_text(m, 2), "mul(inv_step, row_sum(mul(row_sum(t), n_valid)))");
     assert_string_equal(record_text(m, 3), "mul(inv_step, mul(v, n_valid))");
-    assert_string_equal(record_text(m, 4), "mul(inv_step, row_sum(mul(valid, where(gt(t, c), 1, 0))))");
+    assert_string_equal(record_text(m, 4),
+                        "mul(inv_step, row_sum(mul(valid, where(gt(t, c), 1, 0))))");
     assert_string_equal(record_text(m, 5), "mul(inv_step, row_sum(mul(valid, mul(positions, 1))))");
-    static const struct { const char *name; int n; double weight; } want[] = {
-        { "a.token", 1, 0.25 }, { "a.scalar", 1, 2 }, { "a.sequence", 1, 3 }, { "b.vector", 4, 0 }, { "b.bool", 1, 0 }, { "b.int", 1, 0 },
+    static const struct {
+        const char *name;
+        int n;
+        double weight;
+    } want[] = {
+        { "a.token", 1, 0.25 }, { "a.scalar", 1, 2 }, { "a.sequence", 1, 3 },
+        { "b.vector", 4, 0 },   { "b.bool", 1, 0 },   { "b.int", 1, 0 },
     };
     assert_int_equal(m->n_records, COUNT_OF(want));
     for (int i = 0; i < COUNT_OF(want); i++) {
@@ -170,7 +191,8 @@ static void test_records(void **state) {
 static void test_seeds(void **state) {
     (void)state;
     Model *from = model_create();
-    uint32_t p = PARAM(from, "p"), q = PARAM(from, "q"), r = PARAM(from, "r"), z = PARAM(from, "z"), t = TOKENS_OF(from, "t");
+    uint32_t p = PARAM(from, "p"), q = PARAM(from, "q"), r = PARAM(from, "r"), z = PARAM(from, "z"),
+             t = TOKENS_OF(from, "t");
     add_loss(from, "token", model_op2(from, OP_MUL, t, p), 0.25);
     add_loss(from, "scalar", model_op1(from, OP_TANH, q), 2);
     add_loss(from, "sequence", model_op2(from, OP_MUL, model_row_sum(from, t, SET_SEQUENCE), r), 1);
@@ -202,7 +224,8 @@ static void test_coefficients_move_to_forward(void **state) {
     bool found = false;
     for (uint32_t id = 1; id < m->n_nodes; id++) {
         const Node *n = model_at(m, id);
-        bool summed = n->type.row == ROW_NONE && n->op == OP_MUL && strstr(text_of(m, id), "row_sum(reshape(sum(one_hot");
+        bool summed = n->type.row == ROW_NONE && n->op == OP_MUL &&
+                      strstr(text_of(m, id), "row_sum(reshape(sum(one_hot");
         if (!summed || !strstr(text_of(m, id), "n_valid")) continue;
         assert_int_equal(n->part, PART_FORWARD);
         found = true;
@@ -253,16 +276,22 @@ static void test_refused(void **state) {
     (void)state;
     Model *m = on_line_five();
     add_loss(m, "wide", TOKENS_OF(m, "x", 4), 1);
-    refused(m, PROGRAM_EVAL, "loss 'wide' must be [T], [S] or a scalar; it is [T, 4]", "m.sum(x) and m.mean(x) reduce a feature axis");
+    refused(m, PROGRAM_EVAL, "loss 'wide' must be [T], [S] or a scalar; it is [T, 4]",
+            "m.sum(x) and m.mean(x) reduce a feature axis");
     m = on_line_five();
     add_metric(m, "rows", rows_of_route(m, "r", route_of(m, 2, 8), 1));
-    refused(m, PROGRAM_EVAL, "metric 'rows' must be [T], [S] or a scalar, or a vector without row axis; it is [R, 1]",
-            "m.combine(rows, weights) brings rows back to tokens");
+    refused(
+        m, PROGRAM_EVAL,
+        "metric 'rows' must be [T], [S] or a scalar, or a vector without row axis; it is [R, 1]",
+        "m.combine(rows, weights) brings rows back to tokens");
     m = on_line_five();
-    uint32_t s = SCALARS_OF(m, "s"), x = TOKENS_OF(m, "x"), total = model_op1(m, OP_TOTAL, model_row_sum(m, x, SET_MICROBATCH));
+    uint32_t s = SCALARS_OF(m, "s"), x = TOKENS_OF(m, "x"),
+             total = model_op1(m, OP_TOTAL, model_row_sum(m, x, SET_MICROBATCH));
     add_update(m, s, total, model_op2(m, OP_ADD, total, model_row_sum(m, x, SET_MICROBATCH)));
-    refused(m, PROGRAM_STEP, "update: the new state may depend on the old one and the total only, it reads uniform [T]",
-            "pass what it needs as the contribution: m.update(state, x, f) calls f(state, total of x)");
+    refused(
+        m, PROGRAM_STEP,
+        "update: the new state may depend on the old one and the total only, it reads uniform [T]",
+        "pass what it needs as the contribution: m.update(state, x, f) calls f(state, total of x)");
     m = on_line_five();
     s = SCALARS_OF(m, "s", 3);
     total = model_op1(m, OP_TOTAL, model_row_sum(m, TOKENS_OF(m, "y", 2), SET_MICROBATCH));
@@ -275,7 +304,8 @@ static void test_refused(void **state) {
 static void test_updates_compute_anew(void **state) {
     (void)state;
     Model *from = model_create();
-    uint32_t s = SCALARS_OF(from, "s"), x = TOKENS_OF(from, "x"), twice = model_op2(from, OP_MUL, s, model_const(from, 2, KIND_REAL));
+    uint32_t s = SCALARS_OF(from, "s"), x = TOKENS_OF(from, "x"),
+             twice = model_op2(from, OP_MUL, s, model_const(from, 2, KIND_REAL));
     uint32_t total = model_op1(from, OP_TOTAL, model_row_sum(from, x, SET_MICROBATCH));
     add_loss(from, "loss", model_op2(from, OP_MUL, x, twice), 1);
     add_update(from, s, total, model_op2(from, OP_ADD, twice, total));
@@ -294,9 +324,15 @@ static void test_updates_compute_anew(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step), cmocka_unit_test(test_order_of_parts), cmocka_unit_test(test_eval_and_prefill),
-        cmocka_unit_test(test_records), cmocka_unit_test(test_seeds), cmocka_unit_test(test_coefficients_move_to_forward),
-        cmocka_unit_test(test_same_text_each_time), cmocka_unit_test(test_refused), cmocka_unit_test(test_updates_compute_anew),
+        cmocka_unit_test(test_step),
+        cmocka_unit_test(test_order_of_parts),
+        cmocka_unit_test(test_eval_and_prefill),
+        cmocka_unit_test(test_records),
+        cmocka_unit_test(test_seeds),
+        cmocka_unit_test(test_coefficients_move_to_forward),
+        cmocka_unit_test(test_same_text_each_time),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_updates_compute_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

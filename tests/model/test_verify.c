@@ -18,7 +18,8 @@ static Model *sound(void) {
     uint32_t record = model_op1(m, OP_RECORD, model_reshape(m, value, NULL, 0));
     uint32_t gradient = matmul(m, OP_MATMUL_W, 1, 0, x, h);
     uint32_t accumulate = model_op2(m, OP_ACCUMULATE, w, gradient);
-    *ARENA_PUSH(m->arena, m->records, m->n_records, m->cap_records) = (Record){ model_intern(m, "loss"), 1, 1 };
+    *ARENA_PUSH(m->arena, m->records, m->n_records, m->cap_records) =
+        (Record){ model_intern(m, "loss"), 1, 1 };
     *ARENA_PUSH(m->arena, m->effects, m->n_effects, m->cap_effects) = record;
     *ARENA_PUSH(m->arena, m->effects, m->n_effects, m->cap_effects) = accumulate;
     return m;
@@ -62,7 +63,9 @@ static void break_accumulate(Model *m) {
     uint32_t again = model_op2(m, OP_ACCUMULATE, w, model_arg(m, m->effects[1], 1));
     *ARENA_PUSH(m->arena, m->effects, m->n_effects, m->cap_effects) = again;
 }
-static void break_target(Model *m) { m->args[m->nodes[m->effects[1]].args] = model_arg(m, m->effects[1], 1); }
+static void break_target(Model *m) {
+    m->args[m->nodes[m->effects[1]].args] = model_arg(m, m->effects[1], 1);
+}
 
 static void test_trips(void **state) {
     (void)state;
@@ -95,7 +98,8 @@ static void test_trips(void **state) {
         { break_record, "expected one of 1 records, got 1" },
         { break_record_size, "expected 2 numbers, got 1" },
         { break_accumulate, "a second gradient for one parameter" },
-        { break_target, "the operands do not fit: accumulate: expected the first operand to be a param" },
+        { break_target,
+          "the operands do not fit: accumulate: expected the first operand to be a param" },
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Model *m = sound();
@@ -141,7 +145,9 @@ static void test_sort(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sound), cmocka_unit_test(test_trips), cmocka_unit_test(test_sort),
+        cmocka_unit_test(test_sound),
+        cmocka_unit_test(test_trips),
+        cmocka_unit_test(test_sort),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
