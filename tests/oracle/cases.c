@@ -309,14 +309,11 @@ static uint32_t gather(Model *m, int which, int b) {
     (void)b;
     Attr attr = { 0 };
     attr.k = 3;
-    uint32_t x = on_t(m, DIMS(2, 7)), scores = uniform(m, DIMS(2, 7));
-    switch (which) {
-    case 0: return model_op2(m, OP_GATHER, x, model_node(m, OP_TOP_K, &attr, NULL, &scores, 1));
-    case 1: return model_op2(m, OP_GATHER, x, model_node(m, OP_TOP_K, &attr, NULL, &x, 1));
-    case 2: return model_op2(m, OP_GATHER, on_t(m, DIMS(5)), ids(m));    // -1, past the end, twice
-    case 3: return model_op2(m, OP_GATHER, on_none(m, DIMS(5)), ids(m)); // rowless x
-    default: return model_op2(m, OP_GATHER, on_t(m, DIMS(1, 7)), model_node(m, OP_TOP_K, &attr, NULL, &scores, 1));
-    }
+    if (which == 2) return model_op2(m, OP_GATHER, on_t(m, DIMS(5)), ids(m));    // -1, past the end, twice
+    if (which == 3) return model_op2(m, OP_GATHER, on_none(m, DIMS(5)), ids(m)); // rowless x
+    uint32_t x = which == 4 ? on_t(m, DIMS(1, 7)) : on_t(m, DIMS(2, 7));
+    uint32_t scores = which == 1 ? x : uniform(m, DIMS(2, 7));
+    return model_op2(m, OP_GATHER, x, model_node(m, OP_TOP_K, &attr, NULL, &scores, 1));
 }
 
 static uint32_t scatter(Model *m, int b, int c) {

@@ -191,6 +191,23 @@ static uint32_t grow(Growth *g) {
     return y;
 }
 
+static void end(Growth *g, uint32_t id) {
+    char loss[48], weights[48];
+    snprintf(loss, sizeof loss, "loss%u", g->m->n_losses);
+    snprintf(weights, sizeof weights, "weights%u", g->m->n_losses);
+    add_loss(g->m, loss, scalar_of(g->m, id, weights), 0.5);
+}
+
+// Does a loss depend on the node?
+static bool is_read(const Model *m, uint32_t node) {
+    bool *live = ARENA_ARRAY(m->arena, bool, m->n_nodes);
+    for (uint32_t i = 0; i < m->n_losses; i++) live[m->losses[i].node] = true;
+    for (uint32_t id = m->n_nodes - 1; id > node; id--) {
+        for (int i = 0; live[id] && i < m->nodes[id].n_args; i++) live[model_arg(m, id, i)] = true;
+    }
+    return live[node];
+}
+
 Model *random_model(uint64_t seed, int n_ops, int32_t sequence, bool smooth) {
     char name[32];
     snprintf(name, sizeof name, "random%llu", (unsigned long long)seed);
@@ -204,11 +221,10 @@ Model *random_model(uint64_t seed, int n_ops, int32_t sequence, bool smooth) {
     keep(&g, case_leaf(m, ROW_NONE, (int32_t[]){ 6 }, 1));
     for (int i = 0; i < n_ops; i++) keep(&g, grow(&g));
     for (int i = 0; i < g.n; i++) {
-        if (g.read[i] && draw(&g, 6)) continue;
-        char loss[48], weights[48];
-        snprintf(loss, sizeof loss, "loss%d", i);
-        snprintf(weights, sizeof weights, "weights%d", i);
-        add_loss(m, loss, scalar_of(m, g.pool[i], weights), 0.5);
+        if (!g.read[i] || draw(&g, 6) == 0) end(&g, g.pool[i]);
+    }
+    for (uint32_t i = 0; i < m->n_params; i++) { // what only dropped values read
+        if (!m->params[i].is_state && !is_read(m, m->params[i].node)) end(&g, m->params[i].node);
     }
     return m;
 }
