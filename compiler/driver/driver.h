@@ -11,17 +11,24 @@
 
 #include "runtime/base/base.h"
 
-// X(name, arguments, what it does)
+// X(name, arguments, what it does, its own options: those of the option table are added)
 #define DRIVER_COMMANDS(X)                                                                         \
-    X(check, "SPEC [key=value...]", "shapes, parameters, active parameters, FLOPs per token")      \
-    X(plan, "SPEC [key=value...] [-o FILE]", "lower to a plan: kernels, bytes, addresses, peak")   \
+    X(check, "SPEC [key=value...] [-v]",                                                           \
+      "shapes, parameters, active parameters, FLOPs per token",                                    \
+      "  -v                                   every parameter with its shape and settings\n")      \
+    X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
+      "lower to a plan: kernels, bytes, addresses, peak",                                          \
+      "  -o FILE                              write the plan\n"                                    \
+      "  -d LETTERS                           print the graph after these passes\n"                \
+      "  --microbatch TOKENS                  computed at once\n"                                  \
+      "  --microbatches N                     per step\n")                                         \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
-      "train a model")                                                                             \
-    X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint")                      \
-    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint")             \
-    X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint")
+      "train a model", "")                                                                         \
+    X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \
+    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint", "")         \
+    X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint", "")
 
-#define X(name, arguments, summary) int cmd_##name(int argc, char **argv);
+#define X(name, arguments, summary, options) int cmd_##name(int argc, char **argv);
 DRIVER_COMMANDS(X)
 #undef X
 

@@ -6,10 +6,10 @@
 #include "runtime/train/options.h"
 
 static const struct {
-    const char *name, *arguments, *summary;
+    const char *name, *arguments, *summary, *options;
     int (*run)(int argc, char **argv);
 } commands[] = {
-#define X(name, arguments, summary) { #name, arguments, summary, cmd_##name },
+#define X(name, arguments, summary, options) { #name, arguments, summary, options, cmd_##name },
     DRIVER_COMMANDS(X)
 #undef X
 };
@@ -37,10 +37,10 @@ static int options_of(const char *command) {
 static int print_help(int command) {
     printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments,
            commands[command].summary);
-    int options = options_of(commands[command].name);
-    if (!options) return 0;
     Text text = { 0 };
-    options_help(options, &text);
+    text_add(&text, commands[command].options);
+    if (options_of(commands[command].name))
+        options_help(options_of(commands[command].name), &text);
     printf("\noptions [defaults]\n%s", text_cstr(&text));
     text_finish(&text);
     return 0;

@@ -23,20 +23,24 @@ static void remove_all(void) {
     arena_destroy(arena);
 }
 
+static Arena *memory(void) {
+    if (arena) return arena;
+    arena = arena_create();
+    assert_non_null(arena);
+    atexit(remove_all);
+    return arena;
+}
+
 const char *scratch_folder(void) {
-    if (!arena) {
-        arena = arena_create();
-        atexit(remove_all);
-    }
     assert_true(n_folders < COUNT_OF(folders));
     const char *base = getenv("TMPDIR");
-    char *path = arena_printf(arena, "%s/moec-test-XXXXXX", base ? base : "/tmp");
+    char *path = arena_printf(memory(), "%s/moec-test-XXXXXX", base ? base : "/tmp");
     assert_non_null(mkdtemp(path));
     return folders[n_folders++] = path;
 }
 
 char *path_in(const char *folder, const char *name) {
-    return arena_printf(arena, "%s/%s", folder, name);
+    return arena_printf(memory(), "%s/%s", folder, name);
 }
 
 void write_file(const char *path, const void *bytes, size_t n) {
@@ -48,7 +52,7 @@ void write_file(const char *path, const void *bytes, size_t n) {
 
 char *read_whole(const char *path, size_t *n) {
     char *bytes;
-    EXPECT_OK(file_read(path, arena, &bytes, n));
+    EXPECT_OK(file_read(path, memory(), &bytes, n));
     return bytes;
 }
 

@@ -184,6 +184,17 @@ static void help_and_reference_have_every_row(void **state) {
         }
         text_finish(&help);
     }
+    // The page in docs/ is this text. MOEC_UPDATE=1 writes it.
+    static const char page[] = MOEC_SOURCE_DIR "/docs/options.md";
+    Text whole = { 0 };
+    text_printf(&whole,
+                "# Options of train, resume, eval and sample\n\nWritten from the option table, "
+                "`runtime/train/options.h`, by `MOEC_UPDATE=1 ./dev test train.options`.\n\n%s",
+                reference.at);
+    if (getenv("MOEC_UPDATE")) write_file(page, whole.at, whole.bytes);
+    size_t n;
+    assert_string_equal(read_whole(page, &n), whole.at);
+    text_finish(&whole);
     text_finish(&reference);
 }
 

@@ -2,6 +2,7 @@
 // The training loop over a plan written by hand: it learns, and its bits depend on nothing but
 // plan, options and data.
 #include <dirent.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -323,6 +324,34 @@ static void progress_has_plain_lines(void **state) {
     assert_null(strchr(text, '\033'));
 }
 
+static void progress_is_live_on_a_terminal(void **state) {
+    (void)state;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (master < 0 || grantpt(master) || unlockpt(master)) skip();
+    FILE *terminal = fopen(ptsname(master), "r+");
+    assert_non_null(terminal);
+    setenv("TERM", "xterm", 1);
+    Progress progress;
+    progress_start(&progress, terminal, 1e9);
+    assert_true(progress.live);
+    progress_show(&progress, true, "one %d", 1);
+    progress_show(&progress, false, "too soon");
+    progress_say(&progress, "stays");
+    static const char expected[] = "\r\033[Kone 1\r\nstays\r\n";
+    char seen[256] = { 0 };
+    for (size_t n = 0; n < sizeof expected - 1;) {
+        ssize_t got = read(master, seen + n, sizeof seen - 1 - n);
+        assert_true(got > 0);
+        n += (size_t)got;
+    }
+    assert_string_equal(seen, expected);
+    setenv("TERM", "dumb", 1);
+    progress_start(&progress, terminal, 1);
+    assert_false(progress.live);
+    fclose(terminal);
+    close(master);
+}
+
 /* Evaluation and sampling ---------------------------------------------------------------------- */
 
 static void evaluation_is_exact(void **state) {
@@ -425,6 +454,7 @@ int main(void) {
         cmocka_unit_test(lock_is_exclusive),
         cmocka_unit_test(signal_finishes_the_step_and_saves),
         cmocka_unit_test(progress_has_plain_lines),
+        cmocka_unit_test(progress_is_live_on_a_terminal),
         cmocka_unit_test(evaluation_is_exact),
         cmocka_unit_test(sampling),
         cmocka_unit_test(drawing),
