@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel descriptions to kernels of a plan: describe, find the equal one, expand, reflect, tile.
 //
-// A kernel's name is its family and half of the hash of its description, so that equal kernels have equal
-// sources in every plan and the kernel cache serves them all. How work is cut into tiles is decided here,
-// from the sizes alone, and written into the source: the runtime only counts tiles.
+// A kernel's name is its family and half of the hash of its description, so that equal kernels have
+// equal sources in every plan and the kernel cache serves them all. How work is cut into tiles is
+// decided here, from the sizes alone, and written into the source: the runtime only counts tiles.
 #include <stdlib.h>
 
 #include "compiler/codegen/codegen.h"
@@ -13,25 +13,31 @@ struct Codegen {
     const char *prelude;
 };
 
-// How a kernel is cut. `chunk` x `range` are rows x columns of a tile, or what the template takes them for.
-typedef struct Tiling { int64_t chunk, range, tiles; } Tiling;
+// How a kernel is cut. `chunk` x `range` are rows x columns of a tile, or what the template takes
+// them for.
+typedef struct Tiling {
+    int64_t chunk, range, tiles;
+} Tiling;
 
 enum {
-    ENOUGH_TILES = 16,     // per launch, so that a few threads share the work evenly
-    ATTEND_BLOCK = 64,     // queries and keys per block: part of the bits of attention
-    FLAT_TILE = 32768,     // numbers per tile of clear and adamw
+    ENOUGH_TILES = 16, // per launch, so that a few threads share the work evenly
+    ATTEND_BLOCK = 64, // queries and keys per block: part of the bits of attention
+    FLAT_TILE = 32768, // numbers per tile of clear and adamw
     VOCAB_TILES = 32,
 };
 
-/* tiles ---------------------------------------------------------------------------------------------- */
+/* tiles -------------------------------------------------------------------------------------- */
 
 // Halves the larger tiles first until there are enough.
 static void cut(Tiling *t, int64_t rows, int64_t columns, int64_t times, int64_t least_chunk,
                 int64_t least_range) {
     while (div_up(rows, t->chunk) * div_up(columns, t->range) * times < ENOUGH_TILES) {
-        if (t->range > least_range) t->range /= 2;
-        else if (t->chunk > least_chunk) t->chunk /= 2;
-        else break;
+        if (t->range > least_range)
+            t->range /= 2;
+        else if (t->chunk > least_chunk)
+            t->chunk /= 2;
+        else
+            break;
     }
 }
 
@@ -64,7 +70,8 @@ static Tiling tiling(const KernelDesc *d) {
     Tiling t = {.tiles = 1};
     switch (d->family) {
     case FAMILY_ROW: return flat_tiling(d->rows, ROW_TILE);
-    case FAMILY_MATMUL: case FAMILY_MATMUL_T: return gemm_tiling(d);
+    case FAMILY_MATMUL:
+    case FAMILY_MATMUL_T: return gemm_tiling(d);
     case FAMILY_MATMUL_W: return gemm_w_tiling(d);
     case FAMILY_ATTEND:
         t.chunk = ATTEND_BLOCK;
@@ -76,23 +83,38 @@ static Tiling tiling(const KernelDesc *d) {
         return t;
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
-    case FAMILY_CLEAR: case FAMILY_ADAMW: return flat_tiling(d->n, FLAT_TILE);
+    case FAMILY_CLEAR:
+    case FAMILY_ADAMW: return flat_tiling(d->n, FLAT_TILE);
     case FAMILY_SUMSQ: return flat_tiling(d->n, SUMSQ_TILE);
-    case FAMILY_ROUTE: case FAMILY_CLIP: case N_FAMILIES: break;
+    case FAMILY_ROUTE:
+    case FAMILY_CLIP:
+    case N_FAMILIES: break;
     }
     return t;
 }
 
-/* sources --------------------------------------------------------------------------------------------- */
+/* sources ------------------------------------------------------------------------------------ */
 
 static const char *const template_name[N_FAMILIES] = {
-    [FAMILY_MATMUL] = "gemm.c", [FAMILY_MATMUL_T] = "gemm.c", [FAMILY_MATMUL_W] = "gemm_w.c",
-    [FAMILY_ATTEND] = "attend.c", [FAMILY_ATTEND_GRAD] = "attend_grad.c", [FAMILY_EMBED_W] = "embed_w.c",
-    [FAMILY_ROUTE] = "route.c", [FAMILY_SEGMENT_SUM] = "segment_sum.c", [FAMILY_CLEAR] = "clear.c",
-    [FAMILY_SUMSQ] = "sumsq.c", [FAMILY_CLIP] = "clip.c", [FAMILY_ADAMW] = "adamw.c",
+    [FAMILY_MATMUL] = "gemm.c",
+    [FAMILY_MATMUL_T] = "gemm.c",
+    [FAMILY_MATMUL_W] = "gemm_w.c",
+    [FAMILY_ATTEND] = "attend.c",
+    [FAMILY_ATTEND_GRAD] = "attend_grad.c",
+    [FAMILY_EMBED_W] = "embed_w.c",
+    [FAMILY_ROUTE] = "route.c",
+    [FAMILY_SEGMENT_SUM] = "segment_sum.c",
+    [FAMILY_CLEAR] = "clear.c",
+    [FAMILY_SUMSQ] = "sumsq.c",
+    [FAMILY_CLIP] = "clip.c",
+    [FAMILY_ADAMW] = "adamw.c",
 };
 
-typedef struct Filler { Arena *arena; Hole holes[40]; int n; } Filler;
+typedef struct Filler {
+    Arena *arena;
+    Hole holes[40];
+    int n;
+} Filler;
 
 static void fill(Filler *f, const char *name, const char *text) {
     f->holes[f->n++] = (Hole){name, text};
@@ -164,22 +186,24 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     return template_expand(template_name[d->family], f.holes, f.n, out);
 }
 
-// void ENTRY_launch(void *const *args, int64_t tile_begin, int64_t tile_end), from the launch table.
+// void ENTRY_launch(void *const *args, int64_t tile_begin, int64_t tile_end), from the launch
+// table.
 static void add_launch(const PlanKernel *k, Text *out) {
     static const char *const c_types[N_DTYPES] = {
 #define X(name, text, c_type, bytes) c_type,
         PLAN_DTYPES(X)
 #undef X
     };
-    static const char signature[] = "void %s_launch(void *const *args, int64_t tile_begin, int64_t tile_end)";
+    static const char signature[] =
+        "void %s_launch(void *const *args, int64_t tile_begin, int64_t tile_end)";
     text_printf(out, "#line 1 \"%s_launch\"\n", k->entry);
     text_printf(out, signature, k->entry);
     text_add(out, ";\n");
     text_printf(out, signature, k->entry);
     text_printf(out, " {\n    %s(", k->entry);
     for (uint32_t i = 0; i < k->n_args; i++)
-        text_printf(out, "(%s%s *)args[%u], ", k->args[i].is_const ? "const " : "", c_types[k->args[i].dtype],
-                    i);
+        text_printf(out, "(%s%s *)args[%u], ", k->args[i].is_const ? "const " : "",
+                    c_types[k->args[i].dtype], i);
     text_add(out, "tile_begin, tile_end);\n}\n");
 }
 
@@ -191,7 +215,7 @@ static uint32_t add_source(Plan *plan, const Text *text) {
     return plan->n_sources - 1;
 }
 
-/* interface ------------------------------------------------------------------------------------------- */
+/* interface ---------------------------------------------------------------------------------- */
 
 static Status make_prelude(Text *out) {
 #define X(name) "SCALAR_" #name ", "
@@ -231,16 +255,22 @@ static bool find_kernel(const Plan *plan, Hash hash, uint32_t *out) {
     return false;
 }
 
-static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena *scratch, Text *source) {
+static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena *scratch,
+                          Text *source) {
     Plan *plan = cg->plan;
     char hex[33];
     hash_hex(hash, hex);
     Tiling t = tiling(desc);
-    PlanKernel made = {.family = family_name[desc->family], .hash = hash, .tiles = t.tiles,
-                       .flops = desc->flops, .bytes = desc->bytes};
+    PlanKernel made = {.family = family_name[desc->family],
+                       .hash = hash,
+                       .tiles = t.tiles,
+                       .flops = desc->flops,
+                       .bytes = desc->bytes};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
-    if (desc->family == FAMILY_ROW) TRY(row_source(desc, made.entry, source));
-    else TRY(expand_family(desc, &t, made.entry, scratch, source));
+    if (desc->family == FAMILY_ROW)
+        TRY(row_source(desc, made.entry, source));
+    else
+        TRY(expand_family(desc, &t, made.entry, scratch, source));
     TRY(reflect(cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args, &made.n_args));
     add_launch(&made, source);
     made.source = add_source(plan, source);

@@ -1,38 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside codegen: template expansion, reflection, and the row-program generator.
 //
-// Source 0 of a plan is templates/cpu/prelude.h followed by templates/cpu/math.h where that file exists.
-// Sources of kernels are concatenated into translation units in any number and order, so every file-scope
-// name of a kernel contains its entry ("pack_$entry"); what several kernels share belongs into source 0.
+// Source 0 of a plan is templates/cpu/prelude.h followed by templates/cpu/math.h where that file
+// exists. Sources of kernels are concatenated into translation units in any number and order, so
+// every file-scope name of a kernel contains its entry ("pack_$entry"); what several kernels share
+// belongs into source 0.
 #ifndef MOEC_CODEGEN_H
 #define MOEC_CODEGEN_H
 
 #include "compiler/kernel/kernel.h"
 
-/* expand.c --------------------------------------------------------------------------------------- */
+/* expand.c ----------------------------------------------------------------------------------- */
 
-// A hole: `$name` in a template becomes `text`. The longest run of letters, digits and underscores after
-// the $ is the name, so `pack_$entry` works and `$entry_launch` is another hole.
-typedef struct Hole { const char *name, *text; } Hole;
+// A hole: `$name` in a template becomes `text`. The longest run of letters, digits and underscores
+// after the $ is the name, so `pack_$entry` works and `$entry_launch` is another hole.
+typedef struct Hole {
+    const char *name, *text;
+} Hole;
 
-// Text of templates/cpu/NAME ("row.c"), from $MOEC_TEMPLATES/NAME where that exists, else from the binary.
-// Lives in `arena`. ERR_INTERNAL when there is none.
+// Text of templates/cpu/NAME ("row.c"), from $MOEC_TEMPLATES/NAME where that exists, else from the
+// binary. Lives in `arena`. ERR_INTERNAL when there is none.
 Status template_read(const char *name, Arena *arena, const char **text);
 bool template_exists(const char *name);
-// Appends the template with all holes filled, `#line` first, and again after a filling of several lines,
-// so that compilers point at the template's own lines. An unknown hole is an error with file and line.
-// Holes that a template does not use are fine.
+// Appends the template with all holes filled, `#line` first, and again after a filling of several
+// lines, so that compilers point at the template's own lines. An unknown hole is an error with file
+// and line. Holes that a template does not use are fine.
 Status template_expand(const char *name, const Hole *holes, int n_holes, Text *out);
 
-/* reflect.c -------------------------------------------------------------------------------------- */
+/* reflect.c ---------------------------------------------------------------------------------- */
 
-// Reads the parameter list of the function definition `entry` in prelude + source with libclang: pointers
-// to (const) float, int32_t or int64_t, then `int64_t tile_begin, int64_t tile_end`. Names and array in
-// `arena`. Errors name the template's file and line. Answers are kept in the kernel cache.
-Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena, PlanArg **args,
-               uint32_t *n_args);
+// Reads the parameter list of the function definition `entry` in prelude + source with libclang:
+// pointers to (const) float, int32_t or int64_t, then `int64_t tile_begin, int64_t tile_end`. Names
+// and array in `arena`. Errors name the template's file and line. Answers are kept in the kernel
+// cache.
+Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena,
+               PlanArg **args, uint32_t *n_args);
 
-/* row_*.c ---------------------------------------------------------------------------------------- */
+/* row_*.c ------------------------------------------------------------------------------------ */
 
 // The complete source of a row program except its launch function: defines
 // void ENTRY(l0.., s0.., int64_t tile_begin, int64_t tile_end), tiles of ROW_TILE rows.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Template expansion: real C files with `$name` holes become kernel sources.
 //
-// Invariant: every line of the result that comes from the template is numbered as in the template, so that
-// messages of libclang and of the compiler name the template's own line. The comment at a template's top is
-// left out: it would be repeated in every kernel of the plan.
+// Invariant: every line of the result that comes from the template is numbered as in the template,
+// so that messages of libclang and of the compiler name the template's own line. The comment at a
+// template's top is left out: it would be repeated in every kernel of the plan.
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -65,8 +65,8 @@ static const char *find_hole(const Hole *holes, int n_holes, const char *name, s
     return NULL;
 }
 
-static Status unknown_hole(const char *file, int line, const char *name, size_t length, const Hole *holes,
-                           int n_holes) {
+static Status unknown_hole(const char *file, int line, const char *name, size_t length,
+                           const Hole *holes, int n_holes) {
     char word[64];
     size_t kept = length < sizeof word - 1 ? length : sizeof word - 1;
     memcpy(word, name, kept);
@@ -76,8 +76,8 @@ static Status unknown_hole(const char *file, int line, const char *name, size_t 
     for (int i = 0; i < n; i++) names[i] = holes[i].name;
     const char *nearest = text_nearest(word, names, n);
     if (nearest)
-        return status_fail(ERR_INPUT, "%s%s:%d: nothing fills $%s\n  hint: did you mean $%s?", folder, file,
-                           line, word, nearest);
+        return status_fail(ERR_INPUT, "%s%s:%d: nothing fills $%s\n  hint: did you mean $%s?",
+                           folder, file, line, word, nearest);
     return status_fail(ERR_INPUT, "%s%s:%d: nothing fills $%s", folder, file, line, word);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launch tables: the parameter list of a kernel's entry, read from its expanded source by libclang.
 //
-// libclang is loaded on the first source that the cache does not know and stays loaded, so a warm start
-// neither parses nor loads it. $MOEC_LIBCLANG names another library. The stored form of a table is text,
+// libclang is loaded on the first source that the cache does not know and stays loaded, so a warm
+// start neither parses nor loads it. $MOEC_LIBCLANG names another library. The stored form of a
+// table is text,
 //     launch 1
 //     f32 const x
 //     f32 - y
@@ -16,16 +17,18 @@
 #include "compiler/codegen/codegen.h"
 #include "runtime/jit/jit.h"
 
-/* libclang ----------------------------------------------------------------------------------------- */
+/* libclang ----------------------------------------------------------------------------------- */
 
 #define CLANG_FUNCTIONS(X)                                                                         \
-    X(createIndex) X(disposeIndex) X(parseTranslationUnit2) X(disposeTranslationUnit)              \
-    X(getTranslationUnitCursor) X(visitChildren) X(isCursorDefinition) X(getCursorSpelling)        \
-    X(getCString) X(disposeString) X(Cursor_getNumArguments) X(Cursor_getArgument)                 \
-    X(getCursorType) X(getCursorResultType) X(getPointeeType) X(isConstQualifiedType)              \
-    X(getTypeSpelling) X(getCursorLocation) X(getPresumedLocation) X(getNumDiagnostics)            \
-    X(getDiagnostic) X(getDiagnosticSeverity) X(getDiagnosticSpelling) X(getDiagnosticLocation)    \
-    X(disposeDiagnostic) X(getCursorKind)
+    X(createIndex)                                                                                 \
+    X(disposeIndex) X(parseTranslationUnit2) X(disposeTranslationUnit) X(getTranslationUnitCursor) \
+        X(visitChildren) X(isCursorDefinition) X(getCursorSpelling) X(getCString) X(disposeString) \
+            X(Cursor_getNumArguments) X(Cursor_getArgument) X(getCursorType)                       \
+                X(getCursorResultType) X(getPointeeType) X(isConstQualifiedType)                   \
+                    X(getTypeSpelling) X(getCursorLocation) X(getPresumedLocation)                 \
+                        X(getNumDiagnostics) X(getDiagnostic) X(getDiagnosticSeverity)             \
+                            X(getDiagnosticSpelling) X(getDiagnosticLocation) X(disposeDiagnostic) \
+                                X(getCursorKind)
 
 static struct {
 #define X(name) __typeof__(clang_##name) *name;
@@ -41,7 +44,8 @@ static void load_libclang(void) {
                                         "libclang.so.19", "/usr/lib/llvm-19/lib/libclang.so"};
     const char *chosen = getenv("MOEC_LIBCLANG");
     void *library = NULL;
-    if (chosen && *chosen) library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
+    if (chosen && *chosen)
+        library = dlopen(chosen, RTLD_NOW | RTLD_LOCAL);
     else
         for (int i = 0; i < COUNT_OF(names) && !library; i++)
             library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -57,7 +61,7 @@ static void load_libclang(void) {
 #undef X
 }
 
-/* reading -------------------------------------------------------------------------------------------- */
+/* reading ------------------------------------------------------------------------------------ */
 
 typedef struct Reader {
     CXTranslationUnit unit;
@@ -101,7 +105,8 @@ static Status check_diagnostics(Reader *r) {
     for (unsigned i = 0; i < n && r->status == OK; i++) {
         CXDiagnostic d = clang.getDiagnostic(r->unit, i);
         if (clang.getDiagnosticSeverity(d) >= CXDiagnostic_Error)
-            r->status = status_fail(ERR_COMPILE, "%s: %s", place(r->arena, clang.getDiagnosticLocation(d)),
+            r->status = status_fail(ERR_COMPILE, "%s: %s",
+                                    place(r->arena, clang.getDiagnosticLocation(d)),
                                     take_string(r->arena, clang.getDiagnosticSpelling(d)));
         clang.disposeDiagnostic(d);
     }
@@ -114,7 +119,8 @@ static const char *const c_types[N_DTYPES] = {
 #undef X
 };
 
-static Status bad_parameter(Reader *r, CXCursor at, const char *name, const char *type, const char *want) {
+static Status bad_parameter(Reader *r, CXCursor at, const char *name, const char *type,
+                            const char *want) {
     return status_fail(ERR_INPUT, "%s: parameter `%s` of %s has type `%s`, expected %s",
                        place(r->arena, clang.getCursorLocation(at)), name, r->entry, type, want);
 }
@@ -133,7 +139,8 @@ static Status read_pointer(Reader *r, CXCursor cursor, PlanArg *arg) {
             if (!strcmp(spelled, c_types[i])) return OK;
         }
     }
-    return bad_parameter(r, cursor, arg->name, whole, "a pointer to (const) float, int32_t or int64_t");
+    return bad_parameter(r, cursor, arg->name, whole,
+                         "a pointer to (const) float, int32_t or int64_t");
 }
 
 static Status read_tile(Reader *r, CXCursor cursor, const char *expected) {
@@ -150,12 +157,15 @@ static Status read_entry(Reader *r, PlanArg **args, uint32_t *n_args) {
     if (!r->is_found) return status_fail(ERR_INPUT, "kernel source does not define %s", r->entry);
     const char *at = place(r->arena, clang.getCursorLocation(r->found));
     if (clang.getCursorResultType(r->found).kind != CXType_Void)
-        return status_fail(ERR_INPUT, "%s: %s returns `%s`, expected void", at, r->entry,
-                           take_string(r->arena, clang.getTypeSpelling(clang.getCursorResultType(r->found))));
+        return status_fail(
+            ERR_INPUT, "%s: %s returns `%s`, expected void", at, r->entry,
+            take_string(r->arena, clang.getTypeSpelling(clang.getCursorResultType(r->found))));
     int n = clang.Cursor_getNumArguments(r->found);
     if (n < 3)
-        return status_fail(ERR_INPUT, "%s: %s has %d parameters, expected pointers and then `int64_t "
-                           "tile_begin, int64_t tile_end`", at, r->entry, n);
+        return status_fail(ERR_INPUT,
+                           "%s: %s has %d parameters, expected pointers and then `int64_t "
+                           "tile_begin, int64_t tile_end`",
+                           at, r->entry, n);
     *args = ARENA_ARRAY(r->arena, PlanArg, n - 2);
     *n_args = (uint32_t)(n - 2);
     for (int i = 0; i < n - 2; i++)
@@ -164,25 +174,29 @@ static Status read_entry(Reader *r, PlanArg **args, uint32_t *n_args) {
     return read_tile(r, clang.Cursor_getArgument(r->found, (unsigned)n - 1), "tile_end");
 }
 
-static Status parse(const Text *unit, const char *entry, Arena *arena, PlanArg **args, uint32_t *n_args) {
+static Status parse(const Text *unit, const char *entry, Arena *arena, PlanArg **args,
+                    uint32_t *n_args) {
     pthread_once(&clang_once, load_libclang);
     if (*clang_error)
-        return status_fail(ERR_COMPILE, "cannot load libclang 19: %s\n  hint: install the package "
-                           "libclang1-19, or set MOEC_LIBCLANG to the library", clang_error);
+        return status_fail(ERR_COMPILE,
+                           "cannot load libclang 19: %s\n  hint: install the package "
+                           "libclang1-19, or set MOEC_LIBCLANG to the library",
+                           clang_error);
     static const char *const flags[] = {"-std=gnu17", "-ffreestanding", "-nostdinc", "-w"};
     struct CXUnsavedFile file = {"kernel.c", unit->at, unit->bytes};
     CXIndex index = clang.createIndex(0, 0);
     Reader r = {.entry = entry, .arena = arena, .status = OK};
-    enum CXErrorCode code = clang.parseTranslationUnit2(index, "kernel.c", flags, COUNT_OF(flags), &file, 1,
-                                                        CXTranslationUnit_None, &r.unit);
-    Status status = code == CXError_Success ? read_entry(&r, args, n_args)
-                                            : status_fail(ERR_COMPILE, "libclang cannot parse %s", entry);
+    enum CXErrorCode code = clang.parseTranslationUnit2(index, "kernel.c", flags, COUNT_OF(flags),
+                                                        &file, 1, CXTranslationUnit_None, &r.unit);
+    Status status = code == CXError_Success
+                        ? read_entry(&r, args, n_args)
+                        : status_fail(ERR_COMPILE, "libclang cannot parse %s", entry);
     if (code == CXError_Success) clang.disposeTranslationUnit(r.unit);
     clang.disposeIndex(index);
     return status;
 }
 
-/* cache ---------------------------------------------------------------------------------------------- */
+/* cache -------------------------------------------------------------------------------------- */
 
 static const char header[] = "launch 1\n";
 
@@ -203,7 +217,8 @@ static bool parse_table(const char *at, size_t n, Arena *arena, PlanArg **args, 
     const char *end = at + n;
     for (at += skip; at < end; at = strchr(at, '\n') + 1) {
         char type[8], mode[8], name[128], newline;
-        if (sscanf(at, "%7s %7s %127s%c", type, mode, name, &newline) != 4 || newline != '\n') return false;
+        if (sscanf(at, "%7s %7s %127s%c", type, mode, name, &newline) != 4 || newline != '\n')
+            return false;
         PlanArg *arg = &(*args)[count++];
         while (arg->dtype < N_DTYPES && strcmp(type, dtype_name(arg->dtype))) arg->dtype++;
         if (arg->dtype == N_DTYPES) return false;
@@ -215,8 +230,8 @@ static bool parse_table(const char *at, size_t n, Arena *arena, PlanArg **args, 
     return true;
 }
 
-Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena, PlanArg **args,
-               uint32_t *n_args) {
+Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena,
+               PlanArg **args, uint32_t *n_args) {
     Text unit = {0}, table = {0}, key_text = {0};
     Arena *scratch = arena_create();
     Status status = OK;
@@ -235,7 +250,8 @@ Status reflect(const char *prelude, const char *source, const char *entry, Arena
     TRY_GOTO(parse(&unit, entry, arena, args, n_args), done);
     print_table(*args, *n_args, &table);
     // A cache that cannot be written costs time, not results.
-    if (cache_put(dir, key, table.at, table.bytes) != OK) log_debug("launch table of %s not cached", entry);
+    if (cache_put(dir, key, table.at, table.bytes) != OK)
+        log_debug("launch table of %s not cached", entry);
 done:
     arena_destroy(scratch);
     text_finish(&unit);

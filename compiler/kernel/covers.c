@@ -8,8 +8,10 @@ static bool refuse(const char **why, const char *text) {
 }
 
 static bool covers_precision(uint8_t precision, const char **why) {
-    if (precision == PRECISION_BF16) return refuse(why, "a contraction in bf16 (this target computes in fp32)");
-    if (precision == PRECISION_MXFP8) return refuse(why, "a contraction in mxfp8 (this target computes in fp32)");
+    if (precision == PRECISION_BF16)
+        return refuse(why, "a contraction in bf16 (this target computes in fp32)");
+    if (precision == PRECISION_MXFP8)
+        return refuse(why, "a contraction in mxfp8 (this target computes in fp32)");
     return true;
 }
 
@@ -27,14 +29,15 @@ static bool covers_rows(const Model *m, uint32_t node, const char **why) {
 bool kernel_covers(const Model *m, uint32_t node, const char **why) {
     const Node *at = model_at(m, node);
     switch (at->op) {
-    case OP_MATMUL: case OP_MATMUL_T: case OP_MATMUL_W:
-        return covers_precision(at->attr.mm.precision, why);
-    case OP_ROW_SUM: case OP_ROW_MAX:
-        return covers_rows(m, node, why);
+    case OP_MATMUL:
+    case OP_MATMUL_T:
+    case OP_MATMUL_W: return covers_precision(at->attr.mm.precision, why);
+    case OP_ROW_SUM:
+    case OP_ROW_MAX: return covers_rows(m, node, why);
     case OP_ROUTE:
-        if (at->attr.route.capacity > 0) return refuse(why, "a route with a capacity (rows would be dropped)");
+        if (at->attr.route.capacity > 0)
+            return refuse(why, "a route with a capacity (rows would be dropped)");
         return true;
-    default:
-        return true;
+    default: return true;
     }
 }

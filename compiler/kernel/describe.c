@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernel descriptions as text: a kernel's identity.
 //
-// Two descriptions with equal text have equal sources. Whatever the source depends on is therefore printed;
-// what differs between equal kernels (node ids, names, parameters, locations) is not: nodes, routes and
-// types are numbered in the order in which the description first mentions them.
+// Two descriptions with equal text have equal sources. Whatever the source depends on is therefore
+// printed; what differs between equal kernels (node ids, names, parameters, locations) is not:
+// nodes, routes and types are numbered in the order in which the description first mentions them.
 #include "compiler/kernel/kernel.h"
 
 const char *const family_name[N_FAMILIES] = {
-    "row", "matmul", "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
-    "route", "segment_sum", "clear", "sumsq", "clip", "adamw",
+    "row",   "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
+    "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
 };
 
-/* sizes -------------------------------------------------------------------------------------------- */
+/* sizes -------------------------------------------------------------------------------------- */
 
 static void size(Text *out, const char *name, int64_t value) {
     if (value) text_printf(out, " %s %lld", name, (long long)value);
@@ -55,10 +55,13 @@ static void describe_table(const KernelDesc *d, Text *out) {
     }
 }
 
-/* row programs -------------------------------------------------------------------------------------- */
+/* row programs ------------------------------------------------------------------------------- */
 
 // Local numbers by first mention.
-typedef struct Numbers { uint32_t *ids, n, cap; Arena *arena; } Numbers;
+typedef struct Numbers {
+    uint32_t *ids, n, cap;
+    Arena *arena;
+} Numbers;
 
 static uint32_t number(Numbers *numbers, uint32_t id) {
     for (uint32_t i = 0; i < numbers->n; i++)
@@ -87,11 +90,13 @@ static void attribute(const Model *m, const Node *node, Text *out) {
             text_add_double(out, m->constants[node->attr.index + i]);
         }
         break;
-    case OP_UNIFORM:
-        text_printf(out, " \"%s\"", model_name(m, node->attr.index));
-        break;
-    case OP_RECORD: case OP_OUTPUT: case OP_PARAM: case OP_STATE: case OP_ACCUMULATE: case OP_UPDATE:
-        break;
+    case OP_UNIFORM: text_printf(out, " \"%s\"", model_name(m, node->attr.index)); break;
+    case OP_RECORD:
+    case OP_OUTPUT:
+    case OP_PARAM:
+    case OP_STATE:
+    case OP_ACCUMULATE:
+    case OP_UPDATE: break;
     default:
         text_printf(out, " %llx:%llx", (unsigned long long)node->attr.raw[0],
                     (unsigned long long)node->attr.raw[1]);
@@ -123,8 +128,8 @@ static void operand(Numbers *numbers, const Model *m, uint32_t id, Text *out) {
 }
 
 static void describe_body(const RowBody *b, Text *out) {
-    static const char *const what[] = {"value", "partials", "scalars", "index", "offsets", "slot_of_row",
-                                       "row_of_slot"};
+    static const char *const what[] = {"value",   "partials",    "scalars",    "index",
+                                       "offsets", "slot_of_row", "row_of_slot"};
     const Model *m = b->model;
     Numbers numbers = {.arena = arena_create()};
     if (!numbers.arena) return; // the caller meets the same shortage next
@@ -142,7 +147,8 @@ static void describe_body(const RowBody *b, Text *out) {
         const Node *node = model_at(m, b->nodes[i]);
         text_printf(out, "%u = %s", number(&numbers, b->nodes[i]), op_info[node->op].name);
         attribute(m, node, out);
-        for (int k = 0; k < node->n_args; k++) operand(&numbers, m, model_arg(m, b->nodes[i], k), out);
+        for (int k = 0; k < node->n_args; k++)
+            operand(&numbers, m, model_arg(m, b->nodes[i], k), out);
         text_add(out, " : ");
         type(&numbers, &node->type, out);
         text_add(out, "\n");

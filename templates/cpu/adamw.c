@@ -4,20 +4,24 @@
 //   g = grad scale;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g g
 //   w = w - lr decay w;  w = w - lr (m / correction1) / (sqrt(v / correction2) + eps)
 //
-// correction i is 1 - beta_i^step. lr and decay are the run's times the parameter's, from the table, whose
-// rows hold from their first number to the next row's.
-static const struct { int64_t first; float lr, decay; } table_$entry[$n_table + 1] = {
-    $table
-    {$n, 0.0f, 0.0f},
+// correction i is 1 - beta_i^step. lr and decay are the run's times the parameter's, from the
+// table, whose rows hold from their first number to the next row's.
+static const struct {
+    int64_t first;
+    float lr, decay;
+} table_$entry[$n_table + 1] = {
+    $table{$n, 0.0f, 0.0f},
 };
 
-static void part_$entry(const float *grads, float *weights, float *moment1, float *moment2, const float *scalars,
-                        int64_t begin, int64_t end, float lr, float decay) {
+static void part_$entry(const float *grads, float *weights, float *moment1, float *moment2,
+                        const float *scalars, int64_t begin, int64_t end, float lr, float decay) {
     const V scale = v_splat(scalars[SCALAR_grad_scale]), eps = v_splat(scalars[SCALAR_eps]);
     const V beta1 = v_splat(scalars[SCALAR_beta1]), beta2 = v_splat(scalars[SCALAR_beta2]);
     const V rest1 = v_splat(1.0f) - beta1, rest2 = v_splat(1.0f) - beta2;
-    const V correction1 = v_splat(scalars[SCALAR_correction1]), correction2 = v_splat(scalars[SCALAR_correction2]);
-    const V rate = v_splat(-scalars[SCALAR_lr] * lr), shrink = rate * v_splat(scalars[SCALAR_decay] * decay);
+    const V correction1 = v_splat(scalars[SCALAR_correction1]),
+            correction2 = v_splat(scalars[SCALAR_correction2]);
+    const V rate = v_splat(-scalars[SCALAR_lr] * lr),
+            shrink = rate * v_splat(scalars[SCALAR_decay] * decay);
     for (int64_t i = begin; i < end; i += LANES) {
         int64_t n = min_of(LANES, end - i);
         V g = (n == LANES ? v_load(grads + i) : v_load_part(grads + i, n)) * scale;
@@ -31,13 +35,14 @@ static void part_$entry(const float *grads, float *weights, float *moment1, floa
         if (n == LANES) {
             v_store(moment1 + i, m), v_store(moment2 + i, v), v_store(weights + i, w);
         } else {
-            v_store_part(moment1 + i, m, n), v_store_part(moment2 + i, v, n), v_store_part(weights + i, w, n);
+            v_store_part(moment1 + i, m, n), v_store_part(moment2 + i, v, n),
+                v_store_part(weights + i, w, n);
         }
     }
 }
 
-void $entry(const float *grads, float *weights, float *moment1, float *moment2, const float *scalars,
-            int64_t tile_begin, int64_t tile_end) {
+void $entry(const float *grads, float *weights, float *moment1, float *moment2,
+            const float *scalars, int64_t tile_begin, int64_t tile_end) {
     if (scalars[SCALAR_skipped] != 0.0f) return;
     int64_t at = tile_begin * $chunk, end = min_of(tile_end * $chunk, $n), row = 0;
     at = max_of(at, table_$entry[0].first);

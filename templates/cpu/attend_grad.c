@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention, backward, from y, its logsumexp and the gradient g of y (shapes as in attend.c):
 //
-//   p = exp(scale q k' - lse)      dv = p' g       dp = g v'      delta[t] = sum of g y
-//   ds = p (dp - delta) scale      dq = ds k       dk = ds' q     dsinks = - sum of exp(sink - lse) delta
+//   p = exp(scale q k' - lse)      dp = g v'      ds = p (dp - delta) scale     delta[t] = sum of g y
+//   dv = p' g     dq = ds k     dk = ds' q     dsinks = - sum of exp(sink - lse) delta
 //
-// A tile is one (sequence, key head), which owns dk, dv and dq of its heads: blocks of keys ascend, under
-// each the heads, under each the blocks of queries, all five products on the GEMM block. The scores never
-// leave a BLOCK x BLOCK square. With sinks, one more tile per head sums over all tokens.
+// A tile is one (sequence, key head), which owns dk, dv and dq of its heads: blocks of keys ascend,
+// under each the heads, under each the blocks of queries, all five products on the GEMM block. The
+// scores never leave a BLOCK x BLOCK square. With sinks, one more tile per head sums over all
+// tokens.
 INLINE float dot_$entry(const float *a, const float *b) {
     enum { VALUE = $v };
     V sum = v_splat(0.0f);
@@ -17,8 +18,8 @@ INLINE float dot_$entry(const float *a, const float *b) {
 }
 
 // One query: scores become p, dp becomes ds.
-static void row_$entry(float *score, float *dp, const int32_t *segments, int64_t query, int64_t key, int whole,
-                       float lse, float delta) {
+static void row_$entry(float *score, float *dp, const int32_t *segments, int64_t query, int64_t key,
+                       int whole, float lse, float delta) {
     enum { BLOCK = $chunk, SEQUENCE = $sequence, CAUSAL = $causal, WINDOW = $window };
     for (int64_t j = 0; j < BLOCK; j += LANES) {
         V p = v_exp(v_fma(v_load(score + j), v_splat($scale), v_splat(-lse)));
@@ -43,9 +44,17 @@ static void clear_$entry(float *at, int64_t row, int64_t width) {
         for (int64_t d = 0; d < width; d++) at[i * row + d] = 0.0f;
 }
 
-static void tile_$entry(const float *q, const float *k, const float *v, const int32_t *segments, const float *y,
-                        const float *lse, const float *g, float *dq, float *dk, float *dv, int64_t tile) {
-    enum { BLOCK = $chunk, SEQUENCE = $sequence, HEADS = $heads, KEYS = $kv_heads, QK = $qk, VALUE = $v };
+static void tile_$entry(const float *q, const float *k, const float *v, const int32_t *segments,
+                        const float *y, const float *lse, const float *g, float *dq, float *dk,
+                        float *dv, int64_t tile) {
+    enum {
+        BLOCK = $chunk,
+        SEQUENCE = $sequence,
+        HEADS = $heads,
+        KEYS = $kv_heads,
+        QK = $qk,
+        VALUE = $v
+    };
     enum { CAUSAL = $causal, WINDOW = $window, GROUP = HEADS / KEYS };
     int64_t head = tile % KEYS, t0 = tile / KEYS * SEQUENCE;
     q += t0 * HEADS * QK + head * GROUP * QK, dq += t0 * HEADS * QK + head * GROUP * QK;
@@ -69,21 +78,23 @@ static void tile_$entry(const float *q, const float *k, const float *v, const in
             pack_turned(v_turned + j * VALUE, v + at * KEYS * VALUE, KEYS * VALUE, VALUE, columns);
         }
         for (int64_t j = 0; j < QK; j += PANEL)
-            pack_rows(k_rows + j * BLOCK, k + k0 * KEYS * QK + j, KEYS * QK, keys, min_of(QK - j, PANEL));
+            pack_rows(k_rows + j * BLOCK, k + k0 * KEYS * QK + j, KEYS * QK, keys,
+                      min_of(QK - j, PANEL));
         int64_t lowest = CAUSAL ? k0 : 0, limit = WINDOW ? min_of(SEQUENCE, k1 + WINDOW) : SEQUENCE;
         for (int64_t h = 0; h < GROUP; h++) {
             for (int64_t q0 = lowest; q0 < limit; q0 += BLOCK) {
                 int64_t queries = min_of(BLOCK, SEQUENCE - q0), q1 = q0 + queries - 1;
                 if (segments[k1] < segments[q0] || segments[k0] > segments[q1]) continue;
-                int whole = keys == BLOCK && segments[k0] == segments[q1] && segments[k1] == segments[q0] &&
-                            (!CAUSAL || k1 <= q0) && (!WINDOW || k0 > q1 - WINDOW);
+                int whole = keys == BLOCK && segments[k0] == segments[q1] &&
+                            segments[k1] == segments[q0] && (!CAUSAL || k1 <= q0) &&
+                            (!WINDOW || k0 > q1 - WINDOW);
                 const float *qh = q + (q0 * HEADS + h) * QK, *gh = g + (q0 * HEADS + h) * VALUE;
                 const float *yh = y + (q0 * HEADS + h) * VALUE;
                 for (int64_t j = 0; j < BLOCK; j += PANEL) {
-                    gemm_block(qh, HEADS * QK, 1, k_turned + j * QK, QK, queries, score + j, BLOCK, PANEL,
-                               GEMM_START);
-                    gemm_block(gh, HEADS * VALUE, 1, v_turned + j * VALUE, VALUE, queries, dp + j, BLOCK, PANEL,
-                               GEMM_START);
+                    gemm_block(qh, HEADS * QK, 1, k_turned + j * QK, QK, queries, score + j, BLOCK,
+                               PANEL, GEMM_START);
+                    gemm_block(gh, HEADS * VALUE, 1, v_turned + j * VALUE, VALUE, queries, dp + j,
+                               BLOCK, PANEL, GEMM_START);
                 }
                 for (int64_t i = 0; i < queries; i++)
                     row_$entry(score + i * BLOCK, dp + i * BLOCK, segments, q0 + i, k0, whole,
@@ -92,16 +103,16 @@ static void tile_$entry(const float *q, const float *k, const float *v, const in
                 for (int64_t j = 0; j < VALUE; j += PANEL) {
                     int64_t columns = min_of(VALUE - j, PANEL);
                     pack_rows(g_rows, gh + j, HEADS * VALUE, queries, columns);
-                    gemm_block(score, 1, BLOCK, g_rows, queries, keys, dv + k0 * KEYS * VALUE + j, KEYS * VALUE,
-                               columns, GEMM_CONTINUE);
+                    gemm_block(score, 1, BLOCK, g_rows, queries, keys, dv + k0 * KEYS * VALUE + j,
+                               KEYS * VALUE, columns, GEMM_CONTINUE);
                 }
                 for (int64_t j = 0; j < QK; j += PANEL) {
                     int64_t columns = min_of(QK - j, PANEL);
                     pack_rows(q_rows, qh + j, HEADS * QK, queries, columns);
-                    gemm_block(dp, 1, BLOCK, q_rows, queries, keys, dk + k0 * KEYS * QK + j, KEYS * QK, columns,
-                               GEMM_CONTINUE);
-                    gemm_block(dp, BLOCK, 1, k_rows + j * BLOCK, keys, queries, dq + (q0 * HEADS + h) * QK + j,
-                               HEADS * QK, columns, GEMM_CONTINUE);
+                    gemm_block(dp, 1, BLOCK, q_rows, queries, keys, dk + k0 * KEYS * QK + j,
+                               KEYS * QK, columns, GEMM_CONTINUE);
+                    gemm_block(dp, BLOCK, 1, k_rows + j * BLOCK, keys, queries,
+                               dq + (q0 * HEADS + h) * QK + j, HEADS * QK, columns, GEMM_CONTINUE);
                 }
             }
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// embed_w: w[id] = or += the sum of g's rows with that id, in ascending token order. g [rows * ids, n],
-// ids [rows * ids]; ids outside 0..vocab-1 are skipped. A tile owns a range of the vocabulary.
+// embed_w: w[id] = or += the sum of g's rows with that id, in ascending token order. g [rows * ids,
+// n], ids [rows * ids]; ids outside 0..vocab-1 are skipped. A tile owns a range of the vocabulary.
 void $entry(const float *g, const int32_t *ids, float *w, int64_t tile_begin, int64_t tile_end) {
     enum { N = $n, ADD = $accumulate };
     for (int64_t tile = tile_begin; tile < tile_end; tile++) {

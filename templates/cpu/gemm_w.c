@@ -3,9 +3,10 @@
 //
 //   w[e, k, n] = or += sum over rows r and positions a of x[r, e, a, k] g[r, e, a, n]
 //
-// A tile is (expert, e, range of k, range of n). Rows go in chunks of 256 (r, a) pairs, counted from the
-// expert's first: each chunk is summed from zero, then added, which is the order of the result. Both
-// operands of a chunk are packed to the stack. An expert without rows gets zeros, or keeps what it has.
+// A tile is (expert, e, range of k, range of n). Rows go in chunks of 256 (r, a) pairs, counted
+// from the expert's first: each chunk is summed from zero, then added, which is the order of the
+// result. Both operands of a chunk are packed to the stack. An expert without rows gets zeros, or
+// keeps what it has.
 void $entry(const float *x, const float *g,
 #if $experts
             const int32_t *offsets,
@@ -21,7 +22,8 @@ void $entry(const float *x, const float *g,
         int64_t matrix = tile / ranges_n / ranges_k, e = matrix % EACH; // matrix: (expert, e)
         int64_t begin = 0, end = $rows * (int64_t)MID;
 #if $experts
-        begin = offsets[matrix / EACH] * (int64_t)MID, end = offsets[matrix / EACH + 1] * (int64_t)MID;
+        begin = offsets[matrix / EACH] * (int64_t)MID,
+        end = offsets[matrix / EACH + 1] * (int64_t)MID;
 #endif
         int64_t wide_k = min_of(RANGE_K, K - k0), last = min_of(n0 + RANGE_N, N);
         float *to = w + matrix * K * N + k0 * N;
@@ -33,7 +35,8 @@ void $entry(const float *x, const float *g,
             int64_t rows = min_of(ROWS, end - from);
             for (int64_t i = 0; i < rows; i++) {
                 int64_t row = ((from + i) / MID * EACH + e) * MID + (from + i) % MID;
-                __builtin_memcpy(a + i * RANGE_K, x + row * K + k0, sizeof(float) * (uint64_t)wide_k);
+                __builtin_memcpy(a + i * RANGE_K, x + row * K + k0,
+                                 sizeof(float) * (uint64_t)wide_k);
             }
             for (int64_t n = n0; n < last; n += PANEL) {
                 int64_t columns = min_of(PANEL, last - n);

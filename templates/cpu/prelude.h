@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source 0 of every plan: types, 16-lane vectors, exact fused multiply-add, exp, log, the GEMM block.
+// Source 0 of every plan: types, 16-lane vectors, exact fused multiply-add, exp, log, the GEMM
+// block.
 //
-// No system header: this text is read by libclang and compiled in front of every translation unit, so it
-// is small. Bits are the same at every instruction-set level: fused multiply-adds are explicit, nothing
-// else may be contracted (-ffp-contract=off), divisions and roots are IEEE, lane folds have one order.
+// No system header: this text is read by libclang and compiled in front of every translation unit,
+// so it is small. Bits are the same at every instruction-set level: fused multiply-adds are
+// explicit, nothing else may be contracted (-ffp-contract=off), divisions and roots are IEEE, lane
+// folds have one order.
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef int int32_t;
@@ -27,8 +29,8 @@ enum { LANES = 16 };
 typedef float V __attribute__((vector_size(64)));
 typedef int32_t VI __attribute__((vector_size(64)));
 typedef uint32_t VU __attribute__((vector_size(64)));
-typedef float VH __attribute__((vector_size(32)));    // half a V
-typedef double VD __attribute__((vector_size(64)));   // half a V in double
+typedef float VH __attribute__((vector_size(32)));  // half a V
+typedef double VD __attribute__((vector_size(64))); // half a V in double
 typedef int64_t VL __attribute__((vector_size(64)));
 
 #define INFINITE __builtin_inff()
@@ -37,11 +39,19 @@ INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* Memory: any address; the part forms touch only the first n of 16 numbers, n in 0..16 ------------- */
+/* Memory: any address; the part forms touch the first n of 16 numbers only, n in 0..16 ------- */
 
-INLINE V v_load(const float *p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+INLINE V v_load(const float *p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
 INLINE void v_store(float *p, V v) { __builtin_memcpy(p, &v, sizeof v); }
-INLINE VI vi_load(const int32_t *p) { VI v; __builtin_memcpy(&v, p, sizeof v); return v; }
+INLINE VI vi_load(const int32_t *p) {
+    VI v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
 INLINE void vi_store(int32_t *p, VI v) { __builtin_memcpy(p, &v, sizeof v); }
 INLINE V v_load_part(const float *p, int64_t n) {
     float lane[LANES] = {0};
@@ -64,7 +74,7 @@ INLINE void vi_store_part(int32_t *p, VI v, int64_t n) {
     for (int64_t i = 0; i < n; i++) p[i] = lane[i];
 }
 
-/* Lanes ---------------------------------------------------------------------------------------------- */
+/* Lanes -------------------------------------------------------------------------------------- */
 
 INLINE V v_splat(float x) { return (V){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 INLINE VI vi_splat(int32_t x) { return (VI){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
@@ -82,7 +92,8 @@ INLINE V v_sqrt(V v) {
 #if defined __clang__
     return __builtin_elementwise_sqrt(v);
 #else
-    UNROLL for (int i = 0; i < LANES; i++) v[i] = __builtin_sqrtf(v[i]);
+    UNROLL
+    for (int i = 0; i < LANES; i++) v[i] = __builtin_sqrtf(v[i]);
     return v;
 #endif
 }
@@ -91,8 +102,9 @@ INLINE VH v_high_half(V v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 
 INLINE VD v_low(V v) { return __builtin_convertvector(v_low_half(v), VD); }
 INLINE VD v_high(V v) { return __builtin_convertvector(v_high_half(v), VD); }
 INLINE V v_of_doubles(VD low, VD high) {
-    return __builtin_shufflevector(__builtin_convertvector(low, VH), __builtin_convertvector(high, VH), 0, 1,
-                                   2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return __builtin_shufflevector(__builtin_convertvector(low, VH),
+                                   __builtin_convertvector(high, VH), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                   10, 11, 12, 13, 14, 15);
 }
 
 #define V_FOLD_(v, i)                                                                              \
@@ -114,7 +126,7 @@ INLINE float v_max_lane(V v) {
     return v[0];
 }
 
-/* a * b + c, rounded once ------------------------------------------------------------------------------ */
+/* a * b + c, rounded once -------------------------------------------------------------------- */
 
 #if defined __FMA__ || defined __ARM_FEATURE_FMA
 INLINE float f_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -125,14 +137,15 @@ INLINE V v_fma(V a, V b, V c) { return __builtin_ia32_vfmaddps512_mask(a, b, c, 
 #else
 INLINE V v_fma(V a, V b, V c) {
     V r;
-    UNROLL for (int i = 0; i < LANES; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    UNROLL
+    for (int i = 0; i < LANES; i++) r[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return r;
 }
 #endif
 #else
-// The product of two floats is exact in double. The sum is not, and rounding it to nearest twice is wrong
-// near ties, so it is rounded to odd: an inexact sum (its error by TwoSum) gets an odd last bit, which
-// 53 >= 24 + 2 bits make harmless. NaN errors (infinities) leave the sum alone.
+// The product of two floats is exact in double. The sum is not, and rounding it to nearest twice is
+// wrong near ties, so it is rounded to odd: an inexact sum (its error by TwoSum) gets an odd last
+// bit, which 53 >= 24 + 2 bits make harmless. NaN errors (infinities) leave the sum alone.
 INLINE VD fma_odd_(VD a, VD b, VD c) {
     VD p = a * b, s = p + c, back = s - p, error = (p - (s - back)) + (c - back), zero = {0};
     VL inexact = (error > zero) | (error < zero);
@@ -142,16 +155,21 @@ INLINE VD fma_odd_(VD a, VD b, VD c) {
     return (VD)((VL)s + (step & inexact & even));
 }
 INLINE V v_fma(V a, V b, V c) {
-    return v_of_doubles(fma_odd_(v_low(a), v_low(b), v_low(c)), fma_odd_(v_high(a), v_high(b), v_high(c)));
+    return v_of_doubles(fma_odd_(v_low(a), v_low(b), v_low(c)),
+                        fma_odd_(v_high(a), v_high(b), v_high(c)));
 }
-INLINE float f_fma(float a, float b, float c) { return v_fma(v_splat(a), v_splat(b), v_splat(c))[0]; }
+INLINE float f_fma(float a, float b, float c) {
+    return v_fma(v_splat(a), v_splat(b), v_splat(c))[0];
+}
 #endif
 
-/* exp and log, within 2 units in the last place -------------------------------------------------------- */
+/* exp and log, within 2 units in the last place ---------------------------------------------- */
 
-// x = n ln 2 + r, |r| <= ln 2 / 2; 2^n in two factors so that results near the ends of the range round once.
+// x = n ln 2 + r, |r| <= ln 2 / 2; 2^n in two factors so that results near the ends of the range
+// round once. Polynomials are minimax fits over their interval.
 INLINE V v_exp(V x) {
-    V clamped = v_min(v_max(x, v_splat(-104.0f)), v_splat(89.0f)); // NaN becomes -104, restored below
+    // NaN becomes -104 here and is restored at the end.
+    V clamped = v_min(v_max(x, v_splat(-104.0f)), v_splat(89.0f));
     V shifted = v_fma(clamped, v_splat(0x1.715476p+0f), v_splat(0x1.8p+23f));
     VI n = v_bits(shifted) - vi_splat(0x4b400000);
     V whole = shifted - v_splat(0x1.8p+23f);
@@ -164,10 +182,12 @@ INLINE V v_exp(V x) {
     p = v_fma(p, r, v_splat(0x1.fffffcp-2f));
     p = v_fma(p * r, r, r) + v_splat(1.0f);
     VI half = n >> 1;
-    V scale1 = v_of_bits((half + vi_splat(127)) << 23), scale2 = v_of_bits((n - half + vi_splat(127)) << 23);
+    V scale1 = v_of_bits((half + vi_splat(127)) << 23),
+      scale2 = v_of_bits((n - half + vi_splat(127)) << 23);
     return v_select(x == x, p * scale1 * scale2, x);
 }
-// x = 2^e m, m in [sqrt(1/2), sqrt 2). Subnormals are scaled first; 0 gives -inf, negative numbers NaN.
+// x = 2^e m, m in [sqrt(1/2), sqrt 2). Subnormals are scaled first; 0 gives -inf, negative numbers
+// NaN.
 INLINE V v_log(V x) {
     VI tiny = x < v_splat(0x1p-126f);
     V y = v_select(tiny, x * v_splat(0x1p+24f), x);
@@ -194,10 +214,10 @@ INLINE V v_log(V x) {
 INLINE float f_exp(float x) { return v_exp(v_splat(x))[0]; }
 INLINE float f_log(float x) { return v_log(v_splat(x))[0]; }
 
-/* The GEMM block: c[i, j] (+)= sum over s of a[i, s] * panel[s, j] ------------------------------------- */
+/* The GEMM block: c[i, j] (+)= sum over s of a[i, s] * panel[s, j] --------------------------- */
 
-// Every element is one accumulator over ascending s by v_fma: bits do not depend on block shapes. A panel
-// is [steps][PANEL], rows past its true width zero. Shapes fit the registers of the level.
+// Every element is one accumulator over ascending s by v_fma: bits do not depend on block shapes. A
+// panel is [steps][PANEL], rows past its true width zero. Shapes fit the registers of the level.
 #if defined __AVX512F__
 #define BLOCK_ROWS 14
 enum { BLOCK_WIDE = 2 };
@@ -211,11 +231,14 @@ enum { BLOCK_WIDE = 1 };
 enum { PANEL = LANES * BLOCK_WIDE };
 enum { GEMM_START, GEMM_CONTINUE, GEMM_ADD }; // c = sum; sum starts from c; c += sum
 
-INLINE void gemm_rows_(const int rows, const float *a, int64_t a_row, int64_t a_step, const float *panel,
-                       int64_t steps, float *c, int64_t c_row, int64_t columns, int mode) {
+INLINE void gemm_rows_(const int rows, const float *a, int64_t a_row, int64_t a_step,
+                       const float *panel, int64_t steps, float *c, int64_t c_row, int64_t columns,
+                       int mode) {
     V acc[BLOCK_ROWS][BLOCK_WIDE];
-    UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) {
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < BLOCK_WIDE; j++) {
             acc[i][j] = v_splat(0.0f);
             if (mode != GEMM_CONTINUE) continue;
             int64_t left = columns - j * LANES;
@@ -225,32 +248,40 @@ INLINE void gemm_rows_(const int rows, const float *a, int64_t a_row, int64_t a_
     }
     for (int64_t s = 0; s < steps; s++) {
         V b[BLOCK_WIDE];
-        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) b[j] = v_load(panel + s * PANEL + j * LANES);
-        UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < BLOCK_WIDE; j++) b[j] = v_load(panel + s * PANEL + j * LANES);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
             V x = v_splat(a[i * a_row + s * a_step]);
-            UNROLL for (int j = 0; j < BLOCK_WIDE; j++) acc[i][j] = v_fma(x, b[j], acc[i][j]);
+            UNROLL
+            for (int j = 0; j < BLOCK_WIDE; j++) acc[i][j] = v_fma(x, b[j], acc[i][j]);
         }
     }
     float out[BLOCK_ROWS][PANEL];
-    UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int j = 0; j < BLOCK_WIDE; j++) v_store(&out[i][j * LANES], acc[i][j]);
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < BLOCK_WIDE; j++) v_store(&out[i][j * LANES], acc[i][j]);
     }
     for (int i = 0; i < rows; i++) {
         float *to = c + i * c_row;
         if (columns == PANEL) {
-            UNROLL for (int j = 0; j < PANEL; j += LANES) {
+            UNROLL
+            for (int j = 0; j < PANEL; j += LANES) {
                 V v = v_load(&out[i][j]);
                 v_store(to + j, mode == GEMM_ADD ? v_load(to + j) + v : v);
             }
         } else {
-            for (int64_t j = 0; j < columns; j++) to[j] = mode == GEMM_ADD ? to[j] + out[i][j] : out[i][j];
+            for (int64_t j = 0; j < columns; j++)
+                to[j] = mode == GEMM_ADD ? to[j] + out[i][j] : out[i][j];
         }
     }
 }
 
 // `columns` in 1..PANEL of c are written.
-SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel, int64_t steps,
-                       int64_t rows, float *c, int64_t c_row, int64_t columns, int mode) {
+SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel,
+                       int64_t steps, int64_t rows, float *c, int64_t c_row, int64_t columns,
+                       int mode) {
 #define ROWS_(n)                                                                                   \
     while (rows >= n) {                                                                            \
         gemm_rows_(n, a, a_row, a_step, panel, steps, c, c_row, columns, mode);                    \
@@ -282,13 +313,15 @@ SHARED void pack_rows(float *panel, const float *b, int64_t row, int64_t steps, 
 INLINE void turn16_(V t[16]) {
     for (int round = 0; round < 4; round++) {
         V u[16];
-        UNROLL for (int i = 0; i < 8; i++) {
-            u[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
-                                               22, 7, 23);
-            u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                                   29, 14, 30, 15, 31);
+        UNROLL
+        for (int i = 0; i < 8; i++) {
+            u[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
+                                               21, 6, 22, 7, 23);
+            u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12,
+                                                   28, 13, 29, 14, 30, 15, 31);
         }
-        UNROLL for (int i = 0; i < 16; i++) t[i] = u[i];
+        UNROLL
+        for (int i = 0; i < 16; i++) t[i] = u[i];
     }
 }
 
@@ -300,7 +333,9 @@ SHARED void pack_turned(float *panel, const float *b, int64_t row, int64_t steps
             int64_t wide = min_of(steps - s, LANES);
             for (int i = 0; i < LANES; i++) {
                 const float *at = b + (j + i) * row + s;
-                t[i] = j + i >= columns ? v_splat(0.0f) : wide == LANES ? v_load(at) : v_load_part(at, wide);
+                t[i] = j + i >= columns ? v_splat(0.0f)
+                       : wide == LANES  ? v_load(at)
+                                        : v_load_part(at, wide);
             }
             turn16_(t);
             for (int64_t i = 0; i < wide; i++) v_store(panel + (s + i) * PANEL + j, t[i]);

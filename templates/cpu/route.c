@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// route: from the chosen experts of every token to the rows of every expert, by a stable counting sort.
+// route: from the chosen experts of every token to the rows of every expert, by a stable counting
+// sort.
 //
 //   ids [rows, top_k] -> offsets [experts + 1], row_of_slot [rows, top_k] (-1: no row), slot_of_row
 //
-// Rows are expert-major, then by token, then by choice. Ids outside 0..experts-1 take no row; rows past
-// offsets[experts] of slot_of_row are left alone.
+// Rows are expert-major, then by token, then by choice. Ids outside 0..experts-1 take no row; rows
+// past offsets[experts] of slot_of_row are left alone.
 void $entry(const int32_t *ids, int32_t *row_of_slot, int32_t *slot_of_row, int32_t *offsets,
             int64_t tile_begin, int64_t tile_end) {
     enum { EXPERTS = $experts };
@@ -14,7 +15,8 @@ void $entry(const int32_t *ids, int32_t *row_of_slot, int32_t *slot_of_row, int3
     for (int32_t slot = 0; slot < slots; slot++)
         if (ids[slot] >= 0 && ids[slot] < EXPERTS) offsets[ids[slot] + 1]++;
     for (int32_t e = 0; e < EXPERTS; e++) offsets[e + 1] += offsets[e];
-    // offsets[e] is the next row of expert e while rows are given out: at the end the first of e + 1.
+    // offsets[e] is the next row of expert e while rows are given out: at the end the first of e +
+    // 1.
     for (int32_t slot = 0; slot < slots; slot++) {
         int32_t e = ids[slot];
         row_of_slot[slot] = -1;

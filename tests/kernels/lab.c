@@ -11,7 +11,7 @@ static void check(Status status) {
     if (status != OK) fail_msg("%s", status_message());
 }
 
-/* kernels ---------------------------------------------------------------------------------------- */
+/* kernels ------------------------------------------------------------------------------------ */
 
 void lab_open(Lab *lab) {
     setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 1);
@@ -71,7 +71,9 @@ void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
         const Binding *b = NULL;
         for (int j = 0; j < n; j++)
             if (!strcmp(bindings[j].name, k->args[i].name)) b = &bindings[j];
-        if (!b) fail_msg("%s has a parameter %s that the test does not know", k->entry, k->args[i].name);
+        if (!b)
+            fail_msg("%s has a parameter %s that the test does not know", k->entry,
+                     k->args[i].name);
         assert_int_equal(b->dtype, k->args[i].dtype);
         assert_int_equal(b->is_const, k->args[i].is_const);
         args[i] = b->at;
@@ -89,20 +91,30 @@ void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
                 if (level == 0 && order == 0) memcpy(first[i], args[i], bytes[i]);
                 if (k->args[i].is_const ? memcmp(args[i], before[i], bytes[i])
                                         : memcmp(args[i], first[i], bytes[i]))
-                    fail_msg("%s: bits of %s differ at level %d, order %d", k->entry, k->args[i].name, level,
-                             order);
+                    fail_msg("%s: bits of %s differ at level %d, order %d", k->entry,
+                             k->args[i].name, level, order);
             }
         }
     }
     for (int i = 0; i < n; i++) free(before[i]), free(first[i]);
 }
 
-/* arrays ------------------------------------------------------------------------------------------ */
+/* arrays ------------------------------------------------------------------------------------- */
 
 enum { PAGE = 4096, CANARY = 64 };
-typedef struct Head { void *map; size_t mapped; int64_t count; uint8_t canary[CANARY]; } Head;
+typedef struct Head {
+    void *map;
+    size_t mapped;
+    int64_t count;
+    uint8_t canary[CANARY];
+} Head;
 
-static Head *head_of(const void *array) { return (Head *)((uintptr_t)array - sizeof(Head)); }
+// The head lies right before the array, which may be aligned to 4 bytes only.
+static Head head_of(const void *array) {
+    Head head;
+    memcpy(&head, (const char *)array - sizeof head, sizeof head);
+    return head;
+}
 
 void *lab_array(int64_t count) {
     size_t bytes = (size_t)count * 4;
@@ -110,7 +122,6 @@ void *lab_array(int64_t count) {
     char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(map != MAP_FAILED);
     assert_int_equal(mprotect(map + mapped - PAGE, PAGE, PROT_NONE), 0);
-    // The head lies right before the array, so it may be aligned to 4 bytes only: written by memcpy.
     char *array = map + mapped - PAGE - bytes;
     Head head = {.map = map, .mapped = mapped, .count = count};
     memset(head.canary, 0xa5, CANARY);
@@ -118,15 +129,10 @@ void *lab_array(int64_t count) {
     return array;
 }
 
-int64_t lab_count(const void *array) {
-    Head head;
-    memcpy(&head, head_of(array), sizeof head);
-    return head.count;
-}
+int64_t lab_count(const void *array) { return head_of(array).count; }
 
 void lab_free(void *array) {
-    Head head;
-    memcpy(&head, head_of(array), sizeof head);
+    Head head = head_of(array);
     for (int i = 0; i < CANARY; i++) assert_int_equal(head.canary[i], 0xa5);
     munmap(head.map, head.mapped);
 }
@@ -149,5 +155,6 @@ void lab_equal_bits(const float *a, const float *b, int64_t count) {
 
 void lab_near(double got, double want, double bound, const char *what, int64_t at) {
     if (fabs(got - want) <= bound) return;
-    fail_msg("%s[%lld]: expected %.9g within %.3g, found %.9g", what, (long long)at, want, bound, got);
+    fail_msg("%s[%lld]: expected %.9g within %.3g, found %.9g", what, (long long)at, want, bound,
+             got);
 }

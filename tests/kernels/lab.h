@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels one by one, through the real path: described, generated, read by libclang, compiled, launched.
+// Kernels one by one, through the real path: described, generated, read by libclang, compiled,
+// launched.
 //
-// lab_run runs a kernel several times from the same state: tiles in one call, one by one backwards, odd then
-// even; and all of that at every instruction-set level of this machine. All results must be equal, bit for
-// bit. Arrays made by lab_array end at a page that may not be touched and start behind a canary.
+// lab_run runs a kernel several times from the same state: tiles in one call, one by one backwards,
+// odd then even; and all of that at every instruction-set level of this machine. All results must
+// be equal, bit for bit. Arrays made by lab_array end at a page that may not be touched and start
+// behind a canary.
 #ifndef MOEC_TESTS_LAB_H
 #define MOEC_TESTS_LAB_H
 
@@ -31,10 +33,14 @@ typedef struct Binding {
     bool is_const;
     void *at;
 } Binding;
-#define READ_F32(name, at) {name, DTYPE_F32, true, at}
-#define READ_I32(name, at) {name, DTYPE_I32, true, at}
-#define WRITE_F32(name, at) {name, DTYPE_F32, false, at}
-#define WRITE_I32(name, at) {name, DTYPE_I32, false, at}
+#define READ_F32(name, at)                                                                         \
+    { name, DTYPE_F32, true, at }
+#define READ_I32(name, at)                                                                         \
+    { name, DTYPE_I32, true, at }
+#define WRITE_F32(name, at)                                                                        \
+    { name, DTYPE_F32, false, at }
+#define WRITE_I32(name, at)                                                                        \
+    { name, DTYPE_I32, false, at }
 
 void lab_open(Lab *lab);
 uint32_t lab_add(Lab *lab, const KernelDesc *desc);
@@ -47,7 +53,7 @@ void lab_close(Lab *lab);
 void *lab_array(int64_t count);
 int64_t lab_count(const void *array);
 void lab_free(void *array);
-float *lab_random(int64_t count, uint64_t seed);       // in [-1, 1)
+float *lab_random(int64_t count, uint64_t seed); // in [-1, 1)
 float *lab_filled(int64_t count, float value);
 void lab_equal_bits(const float *a, const float *b, int64_t count);
 // |got - want| <= bound, NaN never.

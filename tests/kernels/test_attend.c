@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention and its gradient against plain sums in double: odd lengths and head sizes, groups of heads,
-// causal or not, windows, documents, sinks, sequences.
+// Attention and its gradient against plain sums in double: odd lengths and head sizes, groups of
+// heads, causal or not, windows, documents, sinks, sequences.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -30,9 +30,17 @@ static const Case cases[] = {
 };
 
 static KernelDesc describe(const Case *c, Family family) {
-    return (KernelDesc){.family = family, .rows = (int64_t)c->sequences * c->sequence, .sequence = c->sequence,
-                        .heads = c->heads, .kv_heads = c->kv_heads, .qk = c->qk, .v = c->v, .window = c->window,
-                        .causal = c->causal, .sinks = c->sinks, .scale = c->scale};
+    return (KernelDesc){.family = family,
+                        .rows = (int64_t)c->sequences * c->sequence,
+                        .sequence = c->sequence,
+                        .heads = c->heads,
+                        .kv_heads = c->kv_heads,
+                        .qk = c->qk,
+                        .v = c->v,
+                        .window = c->window,
+                        .causal = c->causal,
+                        .sinks = c->sinks,
+                        .scale = c->scale};
 }
 
 typedef struct Data {
@@ -52,11 +60,13 @@ static double score(const Case *c, const Data *d, int64_t i, int64_t j, int64_t 
     double sum = 0;
     int64_t head = h / (c->heads / c->kv_heads);
     for (int x = 0; x < c->qk; x++)
-        sum += (double)d->q[(i * c->heads + h) * c->qk + x] * d->k[(j * c->kv_heads + head) * c->qk + x];
+        sum += (double)d->q[(i * c->heads + h) * c->qk + x] *
+               d->k[(j * c->kv_heads + head) * c->qk + x];
     return sum * c->scale;
 }
 
-static double value(const Case *c, const float *g, const float *v, int64_t i, int64_t j, int64_t h) {
+static double value(const Case *c, const float *g, const float *v, int64_t i, int64_t j,
+                    int64_t h) {
     double sum = 0;
     int64_t head = h / (c->heads / c->kv_heads);
     for (int x = 0; x < c->v; x++)
@@ -97,9 +107,14 @@ static void reference(const Case *c, Data *d, int64_t i, int64_t h) {
 
 static Data make(const Case *c) {
     int64_t T = (int64_t)c->sequences * c->sequence;
-    Data d = {.tokens = T, .nq = T * c->heads * c->qk, .nk = T * c->kv_heads * c->qk,
-              .nv = T * c->kv_heads * c->v, .ny = T * c->heads * c->v, .nl = T * c->heads};
-    d.q = lab_random(d.nq, 1), d.k = lab_random(d.nk, 2), d.v = lab_random(d.nv, 3), d.g = lab_random(d.ny, 4);
+    Data d = {.tokens = T,
+              .nq = T * c->heads * c->qk,
+              .nk = T * c->kv_heads * c->qk,
+              .nv = T * c->kv_heads * c->v,
+              .ny = T * c->heads * c->v,
+              .nl = T * c->heads};
+    d.q = lab_random(d.nq, 1), d.k = lab_random(d.nk, 2), d.v = lab_random(d.nv, 3),
+    d.g = lab_random(d.ny, 4);
     d.sinks = lab_random(c->heads, 5);
     d.y = lab_filled(d.ny, NAN), d.lse = lab_filled(d.nl, NAN);
     d.dq = lab_filled(d.nq, NAN), d.dk = lab_filled(d.nk, NAN), d.dv = lab_filled(d.nv, NAN);
@@ -117,15 +132,16 @@ static Data make(const Case *c) {
 }
 
 static void drop(Data *d) {
-    void *arrays[] = {d->q, d->k, d->v, d->g, d->sinks, d->y, d->lse, d->dq, d->dk, d->dv, d->dsinks,
-                      d->segments};
+    void *arrays[] = {d->q,   d->k,  d->v,  d->g,  d->sinks,  d->y,
+                      d->lse, d->dq, d->dk, d->dv, d->dsinks, d->segments};
     void *references[] = {d->ry, d->rlse, d->rdq, d->rdk, d->rdv, d->rdsinks};
     for (int i = 0; i < COUNT_OF(arrays); i++) lab_free(arrays[i]);
     for (int i = 0; i < COUNT_OF(references); i++) free(references[i]);
 }
 
 // Within `relative` of the largest number of the array.
-static void compare(const float *got, const double *want, int64_t n, double relative, const char *what) {
+static void compare(const float *got, const double *want, int64_t n, double relative,
+                    const char *what) {
     double largest = 1e-30;
     for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(want[i]));
     for (int64_t i = 0; i < n; i++) lab_near(got[i], want[i], relative * largest, what, i);
@@ -135,16 +151,19 @@ static void check(Lab *lab, const uint32_t kernels[2], const Case *c) {
     Data d = make(c);
     for (int64_t i = 0; i < d.tokens; i++)
         for (int64_t h = 0; h < c->heads; h++) reference(c, &d, i, h);
-    Binding forward[] = {READ_F32("q", d.q), READ_F32("k", d.k), READ_F32("v", d.v),
-                         READ_I32("segments", d.segments), WRITE_F32("y", d.y), WRITE_F32("lse", d.lse),
+    Binding forward[] = {READ_F32("q", d.q),        READ_F32("k", d.k),
+                         READ_F32("v", d.v),        READ_I32("segments", d.segments),
+                         WRITE_F32("y", d.y),       WRITE_F32("lse", d.lse),
                          READ_F32("sinks", d.sinks)};
     lab_run(lab, kernels[0], forward, c->sinks ? 7 : 6);
     compare(d.y, d.ry, d.ny, 3e-6, "y");
     compare(d.lse, d.rlse, d.nl, 1e-6, "lse");
-    Binding backward[] = {READ_F32("q", d.q), READ_F32("k", d.k), READ_F32("v", d.v),
-                          READ_I32("segments", d.segments), READ_F32("y", d.y), READ_F32("lse", d.lse),
-                          READ_F32("g", d.g), WRITE_F32("dq", d.dq), WRITE_F32("dk", d.dk),
-                          WRITE_F32("dv", d.dv), READ_F32("sinks", d.sinks), WRITE_F32("dsinks", d.dsinks)};
+    Binding backward[] = {READ_F32("q", d.q),         READ_F32("k", d.k),
+                          READ_F32("v", d.v),         READ_I32("segments", d.segments),
+                          READ_F32("y", d.y),         READ_F32("lse", d.lse),
+                          READ_F32("g", d.g),         WRITE_F32("dq", d.dq),
+                          WRITE_F32("dk", d.dk),      WRITE_F32("dv", d.dv),
+                          READ_F32("sinks", d.sinks), WRITE_F32("dsinks", d.dsinks)};
     lab_run(lab, kernels[1], backward, c->sinks ? 12 : 10);
     compare(d.dv, d.rdv, d.nv, 5e-6, "dv");
     // With one visible key the gradient of the scores is zero but for rounding.

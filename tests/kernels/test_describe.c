@@ -19,9 +19,12 @@ static void test_sizes(void **state) {
     int n = 0;
 #define CHANGED(field, value) d[n] = base, d[n].field = value, n++
     CHANGED(family, FAMILY_ATTEND_GRAD);
-    CHANGED(rows, 9), CHANGED(sequence, 8), CHANGED(experts, 2), CHANGED(mid, 2), CHANGED(each, 2), CHANGED(k, 2);
-    CHANGED(n, 2), CHANGED(heads, 2), CHANGED(kv_heads, 2), CHANGED(qk, 2), CHANGED(v, 2), CHANGED(window, 2);
-    CHANGED(top_k, 2), CHANGED(vocab, 2), CHANGED(ids, 2), CHANGED(scale, 0.3f), CHANGED(causal, true);
+    CHANGED(rows, 9), CHANGED(sequence, 8), CHANGED(experts, 2), CHANGED(mid, 2), CHANGED(each, 2),
+        CHANGED(k, 2);
+    CHANGED(n, 2), CHANGED(heads, 2), CHANGED(kv_heads, 2), CHANGED(qk, 2), CHANGED(v, 2),
+        CHANGED(window, 2);
+    CHANGED(top_k, 2), CHANGED(vocab, 2), CHANGED(ids, 2), CHANGED(scale, 0.3f),
+        CHANGED(causal, true);
     CHANGED(sinks, true), CHANGED(accumulate, true);
     assert_int_equal(n, COUNT_OF(d));
     Arena *arena = arena_create();
@@ -42,7 +45,10 @@ static void test_sizes(void **state) {
 }
 
 // y = exp(x) * c on T, as node numbers fall.
-typedef struct Made { Model *m; uint32_t x, exp, c, y; } Made;
+typedef struct Made {
+    Model *m;
+    uint32_t x, exp, c, y;
+} Made;
 
 static Made make(int unrelated, const char *name, double constant) {
     Made made = {.m = model_create()};
@@ -66,8 +72,14 @@ static char *describe_row(Arena *arena, const Made *made, uint8_t what) {
     RowLoad loads[] = {{.node = made->x, .what = what}};
     RowStore stores[] = {{.node = made->y}};
     KernelDesc desc = {.family = FAMILY_ROW, .rows = 64};
-    desc.body = (RowBody){.model = made->m, .row = ROW_T, .nodes = nodes, .n_nodes = 2, .loads = loads,
-                          .n_loads = 1, .stores = stores, .n_stores = 1};
+    desc.body = (RowBody){.model = made->m,
+                          .row = ROW_T,
+                          .nodes = nodes,
+                          .n_nodes = 2,
+                          .loads = loads,
+                          .n_loads = 1,
+                          .stores = stores,
+                          .n_stores = 1};
     return describe(arena, &desc);
 }
 
@@ -109,7 +121,8 @@ static void test_covers(void **state) {
     refused(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), "mxfp8");
     Attr set = {.set = SET_SEQUENCE};
     assert_true(kernel_covers(m, model_node(m, OP_ROW_SUM, &set, NULL, &x, 1), &why));
-    refused(m, model_node(m, OP_ROW_MAX, &set, NULL, &x, 1), "row_max over the tokens of a sequence");
+    refused(m, model_node(m, OP_ROW_MAX, &set, NULL, &x, 1),
+            "row_max over the tokens of a sequence");
     set.set = SET_MICROBATCH;
     assert_true(kernel_covers(m, model_node(m, OP_ROW_MAX, &set, NULL, &x, 1), &why));
     Attr k = {.k = 2};
@@ -122,7 +135,8 @@ static void test_covers(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_row_bodies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),
+                                       cmocka_unit_test(test_row_bodies),
                                        cmocka_unit_test(test_covers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

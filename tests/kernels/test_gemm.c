@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // matmul, matmul_t, matmul_w against sums in double over odd shapes, dense and grouped.
 //
-// Bound of an element: the worst case of a sum of n products in fp32, (n + 2) 2^-24 sum |a b|. The order of
-// summation is part of the contract, so the same sum by fmaf in that order must have equal bits. Rows that
-// do not exist hold NaN in the inputs and a mark in the outputs: neither may move.
+// Bound of an element: the worst case of a sum of n products in fp32, (n + 2) 2^-24 sum |a b|. The
+// order of summation is part of the contract, so the same sum by fmaf in that order must have equal
+// bits. Rows that do not exist hold NaN in the inputs and a mark in the outputs: neither may move.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -22,38 +22,62 @@ static const Case cases[] = {
     {.rows = 7, .mid = 1, .each = 1, .k = 31, .n = 33},
     {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true},
     {.rows = 300, .mid = 1, .each = 1, .k = 131, .n = 97},
-    {.rows = 130, .mid = 1, .each = 1, .k = 1100, .n = 65},   // more than one piece of k
-    {.rows = 17, .mid = 1, .each = 1, .k = 65, .n = 1100},    // the same for matmul_t
-    {.rows = 519, .mid = 1, .each = 1, .k = 64, .n = 64, .accumulate = true}, // three chunks of rows
+    {.rows = 130, .mid = 1, .each = 1, .k = 1100, .n = 65}, // more than one piece of k
+    {.rows = 17, .mid = 1, .each = 1, .k = 65, .n = 1100},  // the same for matmul_t
+    {.rows = 519, .mid = 1, .each = 1, .k = 64, .n = 64, .accumulate = true},
+    // three chunks of rows
     {.rows = 23, .mid = 3, .each = 1, .k = 19, .n = 29},
     {.rows = 23, .mid = 1, .each = 5, .k = 19, .n = 29, .accumulate = true},
     {.rows = 101, .mid = 3, .each = 2, .k = 17, .n = 34},
     {.rows = 40, .experts = 3, .mid = 1, .each = 1, .k = 16, .n = 32, .of = {13, 0, 27}},
-    {.rows = 600, .experts = 4, .mid = 1, .each = 1, .k = 48, .n = 40, .of = {0, 521, 0, 0}, .accumulate = true},
+    {.rows = 600,
+     .experts = 4,
+     .mid = 1,
+     .each = 1,
+     .k = 48,
+     .n = 40,
+     .of = {0, 521, 0, 0},
+     .accumulate = true},
     {.rows = 600, .experts = 4, .mid = 1, .each = 1, .k = 48, .n = 41, .of = {0, 0, 0, 600}},
     {.rows = 64, .experts = 5, .mid = 1, .each = 1, .k = 9, .n = 70, .of = {1, 2, 3, 5, 7}},
     {.rows = 32, .experts = 2, .mid = 1, .each = 1, .k = 20, .n = 20, .of = {0, 0}},
-    {.rows = 50, .experts = 2, .mid = 3, .each = 2, .k = 11, .n = 13, .of = {17, 30}, .accumulate = true},
+    {.rows = 50,
+     .experts = 2,
+     .mid = 3,
+     .each = 2,
+     .k = 11,
+     .n = 13,
+     .of = {17, 30},
+     .accumulate = true},
     {.rows = 50, .experts = 2, .mid = 1, .each = 4, .k = 8, .n = 12, .of = {9, 0}},
 };
 
 static KernelDesc describe(const Case *c, Family family) {
-    return (KernelDesc){.family = family, .rows = c->rows, .experts = c->experts, .mid = c->mid, .each = c->each,
-                        .k = c->k, .n = c->n, .accumulate = family == FAMILY_MATMUL_W && c->accumulate};
+    return (KernelDesc){.family = family,
+                        .rows = c->rows,
+                        .experts = c->experts,
+                        .mid = c->mid,
+                        .each = c->each,
+                        .k = c->k,
+                        .n = c->n,
+                        .accumulate = family == FAMILY_MATMUL_W && c->accumulate};
 }
 
 typedef struct Data {
     int32_t offsets[MAX_EXPERTS + 1];
     int32_t *bound_offsets;
-    int64_t valid, in, out, matrix;  // rows that exist; numbers of a row of x and of y; numbers of one w
-    float *x, *w, *y;                // y stands for g too
+    int64_t valid, in, out,
+        matrix;       // rows that exist; numbers of a row of x and of y; numbers of one w
+    float *x, *w, *y; // y stands for g too
 } Data;
 
 static Data make(const Case *c) {
     int experts = c->experts ? c->experts : 1;
-    Data d = {.in = (int64_t)c->each * c->mid * c->k, .out = (int64_t)c->each * c->mid * c->n,
+    Data d = {.in = (int64_t)c->each * c->mid * c->k,
+              .out = (int64_t)c->each * c->mid * c->n,
               .matrix = (int64_t)c->each * c->k * c->n};
-    for (int e = 0; e < experts; e++) d.offsets[e + 1] = d.offsets[e] + (c->experts ? c->of[e] : c->rows);
+    for (int e = 0; e < experts; e++)
+        d.offsets[e + 1] = d.offsets[e] + (c->experts ? c->of[e] : c->rows);
     d.valid = d.offsets[experts];
     d.bound_offsets = lab_array(experts + 1);
     memcpy(d.bound_offsets, d.offsets, sizeof(int32_t) * (size_t)(experts + 1));
@@ -72,7 +96,8 @@ static void drop(Data *d) {
     lab_free(d->y);
 }
 
-static void run(Lab *lab, uint32_t kernel, const Case *c, const Data *d, Binding in0, Binding in1, Binding out) {
+static void run(Lab *lab, uint32_t kernel, const Case *c, const Data *d, Binding in0, Binding in1,
+                Binding out) {
     Binding b[4] = {in0, in1, out, READ_I32("offsets", d->bound_offsets)};
     lab_run(lab, kernel, b, c->experts ? 4 : 3);
 }
@@ -127,7 +152,8 @@ static void check_weights(Lab *lab, uint32_t kernel, const Case *c) {
     run(lab, kernel, c, &d, (Binding)READ_F32("x", d.x), (Binding)READ_F32("g", d.y),
         (Binding)WRITE_F32("w", w));
     for (int64_t at = 0; at < experts * d.matrix; at++) {
-        int64_t n = at % c->n, k = at / c->n % c->k, e = at / c->n / c->k % c->each, expert = at / d.matrix;
+        int64_t n = at % c->n, k = at / c->n % c->k, e = at / c->n / c->k % c->each,
+                expert = at / d.matrix;
         double sum = c->accumulate ? before[at] : 0, magnitude = fabs(sum);
         float ordered = (float)sum, chunk = 0; // chunks of 256 rows from zero, then added
         int64_t terms = 0, end = (int64_t)(d.offsets[expert + 1] - d.offsets[expert]) * c->mid;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The prelude's arithmetic at every instruction-set level: v_fma is one rounding (also where the level has
-// no such instruction), exp and log are within 2 units in the last place, at the ends of their ranges too.
+// The prelude's arithmetic at every instruction-set level: v_fma is one rounding (also where the
+// level has no such instruction), exp and log are within 2 units in the last place, at the ends of
+// their ranges too.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -12,7 +13,8 @@ enum { N = 1 << 20 };
 
 // Takes the place of the template clear.c.
 static const char kernel[] =
-    "void $entry(const float *a, const float *b, const float *c, float *fused, float *exps, float *logs,\n"
+    "void $entry(const float *a, const float *b, const float *c, float *fused, float *exps, float "
+    "*logs,\n"
     "            int64_t tile_begin, int64_t tile_end) {\n"
     "    for (int64_t i = tile_begin * $chunk; i < min_of(tile_end * $chunk, $n); i += LANES) {\n"
     "        v_store(fused + i, v_fma(v_load(a + i), v_load(b + i), v_load(c + i)));\n"
@@ -21,7 +23,9 @@ static const char kernel[] =
     "    }\n"
     "}\n";
 
-typedef struct Arrays { float *a, *b, *c, *fused, *exps, *logs; } Arrays;
+typedef struct Arrays {
+    float *a, *b, *c, *fused, *exps, *logs;
+} Arrays;
 
 static float of_bits(uint32_t bits) {
     float x;
@@ -51,27 +55,32 @@ static void evaluate(const Arrays *x) {
     rmdir(dir);
     text_finish(&path);
     lab_compile(&lab);
-    Binding b[] = {READ_F32("a", x->a), READ_F32("b", x->b), READ_F32("c", x->c), WRITE_F32("fused", x->fused),
+    Binding b[] = {READ_F32("a", x->a),        READ_F32("b", x->b),
+                   READ_F32("c", x->c),        WRITE_F32("fused", x->fused),
                    WRITE_F32("exps", x->exps), WRITE_F32("logs", x->logs)};
     lab_run(&lab, id, b, COUNT_OF(b));
     lab_close(&lab);
 }
 
 static Arrays make(void) {
-    return (Arrays){lab_array(N), lab_array(N), lab_array(N), lab_array(N), lab_array(N), lab_array(N)};
+    return (Arrays){lab_array(N), lab_array(N), lab_array(N),
+                    lab_array(N), lab_array(N), lab_array(N)};
 }
 
 static void drop(Arrays *x) {
-    lab_free(x->a), lab_free(x->b), lab_free(x->c), lab_free(x->fused), lab_free(x->exps), lab_free(x->logs);
+    lab_free(x->a), lab_free(x->b), lab_free(x->c), lab_free(x->fused), lab_free(x->exps),
+        lab_free(x->logs);
 }
 
-// Any finite bits; and products on or beside a tie between two floats with an addend that decides, or cancels.
+// Any finite bits; and products on or beside a tie between two floats with an addend that decides,
+// or cancels.
 static void test_fma(void **state) {
     (void)state;
     Arrays x = make();
     for (uint32_t i = 0; i < N; i++) {
         uint64_t r = hash_mix(1, 0, i), s = hash_mix(2, 0, i);
-        x.a[i] = of_bits((uint32_t)r), x.b[i] = of_bits((uint32_t)(r >> 32)), x.c[i] = of_bits((uint32_t)s);
+        x.a[i] = of_bits((uint32_t)r), x.b[i] = of_bits((uint32_t)(r >> 32)),
+        x.c[i] = of_bits((uint32_t)s);
         if (i % 4 == 1) { // 24-bit times 2-bit mantissas are exact or tie in 24 bits
             x.a[i] = ldexpf(1.0f + (float)(r & 0x7fffff) * 0x1p-23f, (int)(s >> 40) % 30);
             x.b[i] = 1.5f;
@@ -91,7 +100,8 @@ static void test_fma(void **state) {
     for (int i = 0; i < N; i++) {
         float want = fmaf(x.a[i], x.b[i], x.c[i]);
         if (isnan(want) ? isnan(x.fused[i]) : bits_of(want) == bits_of(x.fused[i])) continue;
-        fail_msg("fma(%a, %a, %a): expected %a, found %a", x.a[i], x.b[i], x.c[i], want, x.fused[i]);
+        fail_msg("fma(%a, %a, %a): expected %a, found %a", x.a[i], x.b[i], x.c[i], want,
+                 x.fused[i]);
     }
     drop(&x);
 }
@@ -105,13 +115,15 @@ static double error_in_ulps(double got, double want) {
 
 static void test_exp_log(void **state) {
     (void)state;
-    static const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 1e-45f, 0x1p-126f, 3.4e38f,
-                                    -3.4e38f, 88.72f, 88.73f, -87.4f, -103.9f, -104.0f, 1e-8f, 0.99999994f};
+    static const float special[] = {0.0f,   -0.0f,  1.0f,      -1.0f,   INFINITY, -INFINITY,
+                                    NAN,    1e-45f, 0x1p-126f, 3.4e38f, -3.4e38f, 88.72f,
+                                    88.73f, -87.4f, -103.9f,   -104.0f, 1e-8f,    0.99999994f};
     Arrays x = make();
     for (int i = 0; i < N; i++) {
         x.b[i] = x.c[i] = 0.0f;
         x.a[i] = i < COUNT_OF(special) ? special[i]
-                 : i % 4 == 1          ? 2.0f * hash_uniform(4, 0, (uint64_t)i) // log near 1, exp near 0
+                 : i % 4 == 1          ? 2.0f * hash_uniform(4, 0,
+                                                             (uint64_t)i) // log near 1, exp near 0
                  : i % 2               ? of_bits((uint32_t)hash_mix(3, 0, (uint64_t)i) & 0x7fffffff)
                                        : -106.0f + 196.0f * hash_uniform(5, 0, (uint64_t)i);
     }
@@ -120,13 +132,19 @@ static void test_exp_log(void **state) {
     for (int i = 0; i < N; i++) {
         float e = x.exps[i], l = x.logs[i];
         double in = x.a[i], want_e = exp(in), want_l = log(in);
-        if (isnan(in)) assert_true(isnan(e) && isnan(l));
-        else if (want_e >= 0x1.ffffffp+127) assert_true(isinf(e) && e > 0);
-        else worst_exp = fmax(worst_exp, error_in_ulps(e, want_e));
+        if (isnan(in))
+            assert_true(isnan(e) && isnan(l));
+        else if (want_e >= 0x1.ffffffp+127)
+            assert_true(isinf(e) && e > 0);
+        else
+            worst_exp = fmax(worst_exp, error_in_ulps(e, want_e));
         if (isnan(in)) continue;
-        if (in < 0) assert_true(isnan(l));
-        else if (in == 0 || isinf(in)) assert_true(l == (float)want_l);
-        else worst_log = fmax(worst_log, error_in_ulps(l, want_l));
+        if (in < 0)
+            assert_true(isnan(l));
+        else if (in == 0 || isinf(in))
+            assert_true(l == (float)want_l);
+        else
+            worst_log = fmax(worst_log, error_in_ulps(l, want_l));
     }
     print_message("exp within %.3f, log within %.3f units\n", worst_exp, worst_log);
     assert_true(worst_exp <= 2.0);

@@ -5,12 +5,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* route ---------------------------------------------------------------------------------------- */
+/* route -------------------------------------------------------------------------------------- */
 
-typedef struct Routing { int32_t rows, top_k, experts; int kind; } Routing;
+typedef struct Routing {
+    int32_t rows, top_k, experts;
+    int kind;
+} Routing;
 enum { ANY, ONE_TAKES_ALL, NONE, SOME_OUTSIDE };
 static const Routing routings[] = {
-    {1, 1, 1, ANY}, {13, 2, 5, ANY}, {101, 3, 7, SOME_OUTSIDE}, {64, 2, 4, ONE_TAKES_ALL}, {9, 2, 3, NONE},
+    {1, 1, 1, ANY},
+    {13, 2, 5, ANY},
+    {101, 3, 7, SOME_OUTSIDE},
+    {64, 2, 4, ONE_TAKES_ALL},
+    {9, 2, 3, NONE},
     {257, 8, 128, SOME_OUTSIDE},
 };
 
@@ -18,14 +25,17 @@ static int32_t pick(const Routing *r, int64_t slot) {
     if (r->kind == ONE_TAKES_ALL) return r->experts - 1;
     if (r->kind == NONE) return -1;
     int32_t outside = r->kind == SOME_OUTSIDE ? 2 : 0;
-    return (int32_t)(hash_mix(3, 0, (uint64_t)slot) % (uint64_t)(r->experts + outside)) - outside / 2;
+    return (int32_t)(hash_mix(3, 0, (uint64_t)slot) % (uint64_t)(r->experts + outside)) -
+           outside / 2;
 }
 
 static void check_route(Lab *lab, uint32_t kernel, const Routing *r) {
     int64_t slots = (int64_t)r->rows * r->top_k;
-    int32_t *ids = lab_array(slots), *row_of_slot = lab_array(slots), *slot_of_row = lab_array(slots);
+    int32_t *ids = lab_array(slots), *row_of_slot = lab_array(slots),
+            *slot_of_row = lab_array(slots);
     int32_t *offsets = lab_array(r->experts + 1);
-    for (int64_t s = 0; s < slots; s++) ids[s] = pick(r, s), slot_of_row[s] = -7, row_of_slot[s] = -7;
+    for (int64_t s = 0; s < slots; s++)
+        ids[s] = pick(r, s), slot_of_row[s] = -7, row_of_slot[s] = -7;
     Binding b[] = {READ_I32("ids", ids), WRITE_I32("row_of_slot", row_of_slot),
                    WRITE_I32("slot_of_row", slot_of_row), WRITE_I32("offsets", offsets)};
     lab_run(lab, kernel, b, 4);
@@ -52,7 +62,9 @@ static void test_route(void **state) {
     uint32_t kernels[COUNT_OF(routings)];
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(routings); i++) {
-        KernelDesc desc = {.family = FAMILY_ROUTE, .rows = routings[i].rows, .top_k = routings[i].top_k,
+        KernelDesc desc = {.family = FAMILY_ROUTE,
+                           .rows = routings[i].rows,
+                           .top_k = routings[i].top_k,
                            .experts = routings[i].experts};
         kernels[i] = lab_add(&lab, &desc);
     }
@@ -61,16 +73,21 @@ static void test_route(void **state) {
     lab_close(&lab);
 }
 
-/* embed_w ---------------------------------------------------------------------------------------- */
+/* embed_w ------------------------------------------------------------------------------------ */
 
-typedef struct Table { int32_t rows, ids, vocab, n; bool accumulate; } Table;
+typedef struct Table {
+    int32_t rows, ids, vocab, n;
+    bool accumulate;
+} Table;
 static const Table tables[] = {
-    {1, 1, 1, 1, false}, {37, 1, 11, 7, false}, {37, 1, 11, 7, true}, {50, 3, 101, 16, true}, {20, 2, 40, 33, false},
+    {1, 1, 1, 1, false},    {37, 1, 11, 7, false},  {37, 1, 11, 7, true},
+    {50, 3, 101, 16, true}, {20, 2, 40, 33, false},
 };
 
 static void check_embed_w(Lab *lab, uint32_t kernel, const Table *t) {
     int64_t entries = (int64_t)t->rows * t->ids, numbers = (int64_t)t->vocab * t->n;
-    float *g = lab_random(entries * t->n, 1), *w = lab_random(numbers, 2), *want = lab_random(numbers, 2);
+    float *g = lab_random(entries * t->n, 1), *w = lab_random(numbers, 2),
+          *want = lab_random(numbers, 2);
     int32_t *ids = lab_array(entries);
     // -1 is skipped; its row of g may hold anything. Some ids never occur.
     for (int64_t i = 0; i < entries; i++) {
@@ -81,7 +98,8 @@ static void check_embed_w(Lab *lab, uint32_t kernel, const Table *t) {
     lab_run(lab, kernel, b, 3);
     for (int64_t i = 0; !t->accumulate && i < numbers; i++) want[i] = 0;
     for (int64_t i = 0; i < entries; i++) // the order is part of the contract: equal bits
-        for (int64_t n = 0; ids[i] >= 0 && n < t->n; n++) want[ids[i] * (int64_t)t->n + n] += g[i * t->n + n];
+        for (int64_t n = 0; ids[i] >= 0 && n < t->n; n++)
+            want[ids[i] * (int64_t)t->n + n] += g[i * t->n + n];
     lab_equal_bits(w, want, numbers);
     lab_free(g), lab_free(w), lab_free(want), lab_free(ids);
 }
@@ -93,7 +111,11 @@ static void test_embed_w(void **state) {
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(tables); i++) {
         const Table *t = &tables[i];
-        KernelDesc desc = {.family = FAMILY_EMBED_W, .rows = t->rows, .ids = t->ids, .vocab = t->vocab, .n = t->n,
+        KernelDesc desc = {.family = FAMILY_EMBED_W,
+                           .rows = t->rows,
+                           .ids = t->ids,
+                           .vocab = t->vocab,
+                           .n = t->n,
                            .accumulate = t->accumulate};
         kernels[i] = lab_add(&lab, &desc);
     }
@@ -102,9 +124,13 @@ static void test_embed_w(void **state) {
     lab_close(&lab);
 }
 
-/* segment_sum ------------------------------------------------------------------------------------ */
+/* segment_sum -------------------------------------------------------------------------------- */
 
-typedef struct Sum { int32_t rows, sequence, experts, n; int32_t of[4]; bool accumulate; } Sum;
+typedef struct Sum {
+    int32_t rows, sequence, experts, n;
+    int32_t of[4];
+    bool accumulate;
+} Sum;
 static const Sum sums[] = {
     {.rows = 1, .sequence = 1, .n = 1},
     {.rows = 3 * 131, .sequence = 131, .n = 1},
@@ -117,10 +143,12 @@ static void check_segment_sum(Lab *lab, uint32_t kernel, const Sum *s) {
     int segments = s->experts ? s->experts : s->rows / s->sequence;
     int32_t *offsets = lab_array(segments + 1);
     offsets[0] = 0;
-    for (int i = 0; i < segments; i++) offsets[i + 1] = offsets[i] + (s->experts ? s->of[i] : s->sequence);
+    for (int i = 0; i < segments; i++)
+        offsets[i + 1] = offsets[i] + (s->experts ? s->of[i] : s->sequence);
     float *x = lab_random((int64_t)s->rows * s->n, 1), *y = lab_random((int64_t)segments * s->n, 2);
     float *before = lab_random((int64_t)segments * s->n, 2);
-    for (int64_t i = (int64_t)offsets[segments] * s->n; i < (int64_t)s->rows * s->n; i++) x[i] = NAN;
+    for (int64_t i = (int64_t)offsets[segments] * s->n; i < (int64_t)s->rows * s->n; i++)
+        x[i] = NAN;
     Binding b[] = {READ_F32("x", x), WRITE_F32("y", y), READ_I32("offsets", offsets)};
     lab_run(lab, kernel, b, s->experts ? 3 : 2);
     for (int64_t at = 0; at < (int64_t)segments * s->n; at++) {
@@ -141,8 +169,12 @@ static void test_segment_sum(void **state) {
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(sums); i++) {
         const Sum *s = &sums[i];
-        KernelDesc desc = {.family = FAMILY_SEGMENT_SUM, .rows = s->rows, .sequence = s->sequence,
-                           .experts = s->experts, .n = s->n, .accumulate = s->accumulate};
+        KernelDesc desc = {.family = FAMILY_SEGMENT_SUM,
+                           .rows = s->rows,
+                           .sequence = s->sequence,
+                           .experts = s->experts,
+                           .n = s->n,
+                           .accumulate = s->accumulate};
         kernels[i] = lab_add(&lab, &desc);
     }
     lab_compile(&lab);
@@ -150,7 +182,7 @@ static void test_segment_sum(void **state) {
     lab_close(&lab);
 }
 
-/* clear -------------------------------------------------------------------------------------------- */
+/* clear -------------------------------------------------------------------------------------- */
 
 static void test_clear(void **state) {
     (void)state;
@@ -175,7 +207,9 @@ static void test_clear(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_route), cmocka_unit_test(test_embed_w), cmocka_unit_test(test_segment_sum),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_embed_w),
+        cmocka_unit_test(test_segment_sum),
         cmocka_unit_test(test_clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,8 @@ static void test_clip(void **state) {
     (void)state;
     Lab lab;
     lab_open(&lab);
-    KernelDesc sumsq = {.family = FAMILY_SUMSQ, .n = N}, finish = {.family = FAMILY_CLIP, .n = TILES};
+    KernelDesc sumsq = {.family = FAMILY_SUMSQ, .n = N},
+               finish = {.family = FAMILY_CLIP, .n = TILES};
     uint32_t kernels[] = {lab_add(&lab, &sumsq), lab_add(&lab, &finish)};
     assert_int_equal(lab.plan->kernels[kernels[0]].tiles, TILES);
     lab_compile(&lab);
@@ -76,7 +77,8 @@ static void test_adamw(void **state) {
     (void)state;
     Lab lab;
     lab_open(&lab);
-    KernelDesc desc = {.family = FAMILY_ADAMW, .n = WEIGHTS, .params = params, .n_params = COUNT_OF(params)};
+    KernelDesc desc = {
+        .family = FAMILY_ADAMW, .n = WEIGHTS, .params = params, .n_params = COUNT_OF(params)};
     uint32_t kernel = lab_add(&lab, &desc);
     lab_compile(&lab);
     float *scalars = lab_filled(N_SCALARS, NAN);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Templates, holes, and what libclang reads from them: every way to write a template wrongly is refused with
-// the template's own file and line, a changed parameter changes the launch table, and a plan that binds the
-// old one does not pass its check. A warm start does not load libclang.
+// Templates, holes, and what libclang reads from them: every way to write a template wrongly is
+// refused with the template's own file and line, a changed parameter changes the launch table, and
+// a plan that binds the old one does not pass its check. A warm start does not load libclang.
 #include "tests/kernels/lab.h"
 
 #include <stdio.h>
@@ -62,34 +62,43 @@ static void refused(const char *template, Status expected, const char *message) 
 
 static void test_refused(void **state) {
     (void)state;
-    refused("// top\nvoid $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    x[0] = $chunc;\n}\n", ERR_INPUT,
+    refused("// top\nvoid $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    x[0] = "
+            "$chunc;\n}\n",
+            ERR_INPUT,
             "templates/cpu/clear.c:3: nothing fills $chunc\n  hint: did you mean $chunk?");
-    refused("void $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    x[0] = y;\n}\n", ERR_COMPILE,
-            "templates/cpu/clear.c:2: use of undeclared identifier 'y'");
-    refused("// a\n// b\n\nvoid $entry(double *x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
-            "templates/cpu/clear.c:4: parameter `x` of clear_");
+    refused("void $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    x[0] = y;\n}\n",
+            ERR_COMPILE, "templates/cpu/clear.c:2: use of undeclared identifier 'y'");
+    refused("// a\n// b\n\nvoid $entry(double *x, int64_t tile_begin, int64_t tile_end) {}\n",
+            ERR_INPUT, "templates/cpu/clear.c:4: parameter `x` of clear_");
     refused("void $entry(float x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
             "has type `float`, expected a pointer to (const) float, int32_t or int64_t");
     refused("void $entry(const int *x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
             "has type `const int *`, expected");
     refused("void $entry(float *x, int64_t tile_begin, int32_t tile_end) {}\n", ERR_INPUT,
             "parameter `tile_end` of clear_");
-    refused("void $entry(float *x, int64_t begin, int64_t tile_end) {}\n", ERR_INPUT, "parameter `begin` of clear_");
+    refused("void $entry(float *x, int64_t begin, int64_t tile_end) {}\n", ERR_INPUT,
+            "parameter `begin` of clear_");
     refused("int $entry(float *x, int64_t tile_begin, int64_t tile_end) { return 0; }\n", ERR_INPUT,
             "returns `int`, expected void");
-    refused("void $entry(int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT, "has 2 parameters");
-    refused("void $entry(float *x, int64_t tile_begin, int64_t tile_end);\n", ERR_INPUT, "does not define clear_");
-    refused("void other_$entry(float *x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT, "does not define");
+    refused("void $entry(int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
+            "has 2 parameters");
+    refused("void $entry(float *x, int64_t tile_begin, int64_t tile_end);\n", ERR_INPUT,
+            "does not define clear_");
+    refused("void other_$entry(float *x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
+            "does not define");
 }
 
 // A filling of several lines does not shift the lines after it.
 static void test_lines(void **state) {
     (void)state;
-    static const PlanParam params[] = {{.name = "a", .lr = 1}, {.name = "b", .offset = 64, .lr = 1},
+    static const PlanParam params[] = {{.name = "a", .lr = 1},
+                                       {.name = "b", .offset = 64, .lr = 1},
                                        {.name = "c", .offset = 128, .lr = 1}};
     KernelDesc desc = {.family = FAMILY_ADAMW, .n = 48, .params = params, .n_params = 3};
-    override("adamw.c", "static const struct { int64_t first; float lr, decay; } table_$entry[] = {\n    $table\n};\n"
-                        "void $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    wrong;\n}\n");
+    override("adamw.c",
+             "static const struct { int64_t first; float lr, decay; } table_$entry[] = {\n    "
+             "$table\n};\n"
+             "void $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    wrong;\n}\n");
     Plan *plan = plan_create();
     assert_int_equal(generate(plan, &desc), ERR_COMPILE);
     assert_non_null(strstr(status_message(), "templates/cpu/adamw.c:5: "));
@@ -105,9 +114,12 @@ static const PlanArg *arg_named(const Plan *plan, const char *name) {
 // What the templates say arrives in the launch table, in order.
 static void test_launch_table(void **state) {
     (void)state;
-    static const PlanArg expected[] = {{"x", DTYPE_F32, true}, {"w", DTYPE_F32, true}, {"offsets", DTYPE_I32, true},
+    static const PlanArg expected[] = {{"x", DTYPE_F32, true},
+                                       {"w", DTYPE_F32, true},
+                                       {"offsets", DTYPE_I32, true},
                                        {"y", DTYPE_F32, false}};
-    KernelDesc desc = {.family = FAMILY_MATMUL, .rows = 8, .experts = 2, .mid = 1, .each = 1, .k = 4, .n = 4};
+    KernelDesc desc = {
+        .family = FAMILY_MATMUL, .rows = 8, .experts = 2, .mid = 1, .each = 1, .k = 4, .n = 4};
     Plan *plan = plan_create();
     assert_int_equal(generate(plan, &desc), OK);
     assert_int_equal(plan->kernels[0].n_args, 4);
@@ -120,9 +132,11 @@ static void test_launch_table(void **state) {
     plan_destroy(plan);
 }
 
-static const char renamed[] = "void $entry(float *target, int64_t tile_begin, int64_t tile_end) {}\n";
+static const char renamed[] =
+    "void $entry(float *target, int64_t tile_begin, int64_t tile_end) {}\n";
 static const char retyped[] = "void $entry(int32_t *x, int64_t tile_begin, int64_t tile_end) {}\n";
-static const char made_const[] = "void $entry(const float *x, int64_t tile_begin, int64_t tile_end) {}\n";
+static const char made_const[] =
+    "void $entry(const float *x, int64_t tile_begin, int64_t tile_end) {}\n";
 
 // A plan of one launch that clears the buffer x.
 static Plan *plan_of_clear(void) {
@@ -133,8 +147,12 @@ static Plan *plan_of_clear(void) {
     assert_int_equal(generate(plan, &clear), OK);
     PlanProgram *p = ARENA_PUSH(a, plan->programs, plan->n_programs, plan->cap_programs);
     p->name = "eval";
-    *ARENA_PUSH(a, p->buffers, p->n_buffers, p->cap_buffers) =
-        (PlanBuffer){.name = "x", .dtype = DTYPE_F32, .region = REGION_act, .n_dims = 1, .dims = {100}, .bytes = 400};
+    *ARENA_PUSH(a, p->buffers, p->n_buffers, p->cap_buffers) = (PlanBuffer){.name = "x",
+                                                                            .dtype = DTYPE_F32,
+                                                                            .region = REGION_act,
+                                                                            .n_dims = 1,
+                                                                            .dims = {100},
+                                                                            .bytes = 400};
     *ARENA_PUSH(a, p->segments, p->n_segments, p->cap_segments) = (PlanSegment){"forward", 0, 1};
     *ARENA_PUSH(a, p->instrs, p->n_instrs, p->cap_instrs) = (PlanInstr){0, 0, 1};
     *ARENA_PUSH(a, p->operands, p->n_operands, p->cap_operands) = (PlanOperand){0, OPERAND_WRITE};
@@ -171,7 +189,8 @@ static void test_plan_check(void **state) {
     plan_destroy(plan);
 }
 
-/* warm starts: in processes of their own, since a process loads libclang once ------------------------ */
+/* warm starts: in processes of their own,
+    since a process loads libclang once ------------------------ */
 
 static int in_child(const char *library) {
     fflush(NULL);
@@ -191,8 +210,11 @@ static int in_child(const char *library) {
 
 static void damage_cache(void) {
     Text command = {0};
-    text_printf(&command, "find %s -type f -exec sh -c 'printf x | dd of=$1 bs=1 seek=20 conv=notrunc' - {} \\; "
-                "2>/dev/null", cache);
+    text_printf(
+        &command,
+        "find %s -type f -exec sh -c 'printf x | dd of=$1 bs=1 seek=20 conv=notrunc' - {} \\; "
+        "2>/dev/null",
+        cache);
     assert_int_equal(system(text_cstr(&command)), 0);
     text_finish(&command);
 }
@@ -208,7 +230,7 @@ static void test_warm_start(void **state) {
     assert_int_equal(in_child("/nowhere/libclang.so"), 0);
 }
 
-/* kernels of a plan -------------------------------------------------------------------------------- */
+/* kernels of a plan -------------------------------------------------------------------------- */
 
 static void test_equal_kernels(void **state) {
     (void)state;
@@ -235,8 +257,8 @@ static void test_equal_kernels(void **state) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_warm_start), TEST(test_refused), TEST(test_lines), TEST(test_launch_table), TEST(test_plan_check),
-        TEST(test_equal_kernels),
+        TEST(test_warm_start),   TEST(test_refused),    TEST(test_lines),
+        TEST(test_launch_table), TEST(test_plan_check), TEST(test_equal_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
