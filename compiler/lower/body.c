@@ -165,6 +165,7 @@ static void store_unit(Build *b, uint32_t u)
         add_store(b, value, effect_buffer(l, n), false, op != OP_UPDATE && op != OP_OUTPUT);
     } else if (unit->kind == UNIT_ROW && lower_is_partial(l, n)) {
         visit(b, model_arg(l->m, n, 0));
+        add_node(b, n);
         add_store(b, n, lower_buffer(l, BUFFER_PARTIALS, n, 0), true, false);
     } else if (unit->kind == UNIT_STORE) {
         visit(b, n);
@@ -199,8 +200,5 @@ bool body_describe(Lower *l, uint32_t kernel)
     body->stores = build.stores;
     body->n_stores = build.n_stores;
     for (uint32_t i = 0; i < body->n_nodes; i++) desc->flops += node_flops(l->m, body->nodes[i], l->tokens);
-    for (uint32_t i = 0; i < body->n_stores; i++) {
-        if (body->stores[i].partial) desc->flops += node_flops(l->m, body->stores[i].node, l->tokens);
-    }
     return body->n_stores > 0 || lower_fail(l, first->node, "internal error: a kernel without results");
 }

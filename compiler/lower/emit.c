@@ -5,6 +5,13 @@
 
 /* Parameters ---------------------------------------------------------------------------------------- */
 
+// What no loss depends on keeps its initial value: it lies with the states, without gradient and moments.
+static bool is_trained(const Lower *l, uint32_t index)
+{
+    const bool *has_gradient = l->shared->has_gradient;
+    return !l->from->params[index].is_state && (!has_gradient || has_gradient[index]);
+}
+
 static void emit_param(Lower *l, uint32_t index)
 {
     Plan *plan = l->plan;
@@ -14,7 +21,7 @@ static void emit_param(Lower *l, uint32_t index)
     PlanParam *to = ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params);
     l->shared->param_index[index] = plan->n_params - 1;
     to->name = arena_strdup(plan->arena, model_name(m, param->addr));
-    to->is_state = param->is_state;
+    to->is_state = !is_trained(l, index);
     to->per_expert = type->row == ROW_E;
     if (to->per_expert) to->dims[to->n_dims++] = model_experts(m, type);
     for (int i = 0; i < type->rank; i++) to->dims[to->n_dims++] = type->dim[i];
@@ -32,14 +39,13 @@ bool emit_params(Lower *l)
 {
     Plan *plan = l->plan;
     const Model *m = l->from;
-    l->shared->n_params = m->n_params;
     l->shared->param_index = ARENA_ARRAY(plan->arena, uint32_t, m->n_params);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (!m->params[i].is_state) emit_param(l, i);
+        if (is_trained(l, i)) emit_param(l, i);
     }
     plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (m->params[i].is_state) emit_param(l, i);
+        if (!is_trained(l, i)) emit_param(l, i);
     }
     return true;
 }

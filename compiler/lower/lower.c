@@ -83,7 +83,9 @@ static bool run_passes(Lower *l)
 bool lower_start(Lower *l, Program program)
 {
     l->program = program;
-    l->m = model_program(l->from, program);
+    bool have = program == PROGRAM_STEP && l->shared->step;
+    l->m = have ? l->shared->step : model_program(l->from, program);
+    if (have) l->shared->step = NULL;
     if (!l->m) return false; // from->diag says why
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         for (int i = 0; i < l->m->nodes[n].n_args; i++) {
@@ -121,6 +123,24 @@ static bool check_options(Lower *l)
     return true;
 }
 
+// Which parameters have a gradient decides their addresses, the same in plans with and without a step.
+static bool find_gradients(Lower *l)
+{
+    bool wanted = l->options->programs[PROGRAM_STEP];
+    Model *step = l->shared->step = model_program(l->from, PROGRAM_STEP);
+    if (!step) return !wanted; // what cannot be trained may still be evaluated
+    bool *has = l->shared->has_gradient = ARENA_ARRAY(l->plan->arena, bool, step->n_params);
+    for (uint32_t n = 1; n < step->n_nodes; n++) {
+        if (step->nodes[n].op == OP_ACCUMULATE) has[step->nodes[model_arg(step, n, 0)].attr.index] = true;
+    }
+    for (uint32_t i = 0; wanted && i < step->n_params; i++) {
+        if (has[i] || step->params[i].is_state) continue;
+        log_warn("%s: no loss depends on this parameter, it keeps its initial value",
+                 model_name(step, step->params[i].addr));
+    }
+    return true;
+}
+
 static bool lower_programs(Lower *l)
 {
     Plan *plan = l->plan;
@@ -130,7 +150,7 @@ static bool lower_programs(Lower *l)
     plan->sequence = l->from->sequence;
     plan->vocab = l->from->vocab;
     plan->microbatches = l->options->microbatches;
-    if (!emit_params(l)) return false;
+    if (!find_gradients(l) || !emit_params(l)) return false;
     for (int program = 0; program < N_PROGRAMS; program++) {
         if (l->options->programs[program] && !lower_program(l, (Program)program)) return false;
     }
@@ -148,6 +168,7 @@ Plan *lower_model(Model *model, const LowerOptions *options)
     bool done = l.codegen ? lower_programs(&l)
                           : lower_fail(&l, 0, "%s", l.plan ? status_message() : "out of memory");
     codegen_destroy(l.codegen);
+    model_destroy(shared.step);
     if (done) return l.plan;
     plan_destroy(l.plan);
     return NULL;

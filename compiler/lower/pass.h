@@ -115,7 +115,9 @@ typedef struct Lower {
 
 // What the programs of one plan have in common.
 typedef struct Shared {
-    uint32_t *param_index, n_params;          // of the model's parameters, in plan->params
+    uint32_t *param_index;                    // of the model's parameters, in plan->params
+    bool *has_gradient;                       // by parameter; NULL: all but states have one
+    Model *step;                              // the step's graph, until it is lowered
     struct { int32_t k; int64_t offset; } inputs[64]; int n_inputs;
     int64_t io_bytes;
 } Shared;
@@ -138,6 +140,8 @@ uint32_t lower_plain(const Lower *l, uint32_t n);
 uint32_t lower_base(const Lower *l, uint32_t n);                // n without any views
 // n without the views that an indexed read looks through: those that keep the row, or have none below.
 uint32_t lower_indexed(const Lower *l, uint32_t n);
+// What an indexed node reads at any row: n without views, down to one that changes the row axis.
+uint32_t lower_indexed_base(const Lower *l, uint32_t n);
 bool lower_is_partial(const Lower *l, uint32_t n);              // row_sum, row_max to rowless
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).
 uint32_t lower_producer(const Lower *l, uint32_t read);

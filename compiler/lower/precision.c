@@ -51,28 +51,9 @@ static bool check_node(Lower *l, uint32_t n)
     return false;
 }
 
-// A parameter that no loss depends on would be updated by nothing but decay.
-static bool check_gradients(Lower *l)
-{
-    const Model *m = l->m;
-    bool *has = ARENA_ARRAY(l->arena, bool, m->n_params);
-    for (uint32_t n = 1; n < m->n_nodes; n++) {
-        if (m->nodes[n].op == OP_ACCUMULATE) has[m->nodes[model_arg(m, n, 0)].attr.index] = true;
-    }
-    for (uint32_t i = 0; i < m->n_params; i++) {
-        if (has[i] || m->params[i].is_state) continue;
-        lower_fail(l, 0, "%s: no loss depends on this parameter", model_name(m, m->params[i].addr));
-        diag_hint(l->from, "use it on the way to a loss, or make it a state: m.state(name, {sizes})");
-        l->from->diag.loc = m->params[i].loc;
-        return false;
-    }
-    return true;
-}
-
 bool pass_precision(Lower *l)
 {
     if (!check_params(l)) return false;
-    if (l->program == PROGRAM_STEP && !check_gradients(l)) return false;
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         if (!check_node(l, n)) return false;
     }

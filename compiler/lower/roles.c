@@ -58,6 +58,17 @@ uint32_t lower_indexed(const Lower *l, uint32_t n)
     return n;
 }
 
+uint32_t lower_indexed_base(const Lower *l, uint32_t n)
+{
+    while (class_of(l->m, n) == CLASS_VIEW) {
+        uint32_t x = model_arg(l->m, n, 0);
+        const Type *to = model_type(l->m, n), *from = model_type(l->m, x);
+        if (to->row != from->row || to->route != from->route) break;
+        n = x;
+    }
+    return n;
+}
+
 uint32_t lower_producer(const Lower *l, uint32_t read)
 {
     uint32_t n = read_node(read);

@@ -204,6 +204,10 @@ static uint32_t random_trip(Random *r, uint32_t x)
     if (draw(r, 2)) rows = linear(m, next_name(r), rows, WIDTH);
     if (draw(r, 2)) rows = model_op2(m, OP_ADD, rows, param_named(m, next_name(r), DIMS(WIDTH), r->route));
     if (draw(r, 2)) rows = model_op1(m, OP_TANH, rows);
+    if (draw(r, 2)) { // the sum over its expert's rows
+        Type type = *model_type(m, rows);
+        rows = model_op2(m, OP_ADD, rows, made(m, model_broadcast(m, model_row_sum(m, rows, SET_EXPERT), &type)));
+    }
     uint32_t back = made(m, model_op2(m, OP_COLLECT, rows, r->route));
     return reshape(m, model_sum(m, back, 1), DIMS(WIDTH));
 }
@@ -263,8 +267,6 @@ Model *random_model(uint64_t seed)
     // Everything reaches the loss, so that every parameter has a gradient.
     uint32_t x = r.values[0];
     for (int i = 1; i < r.n; i++) x = model_op2(m, OP_ADD, x, r.values[i]);
-    Type wide = *model_type(m, x);
-    wide.dim[0] = 4;
     add_loss(m, "scores", reshape(m, model_sum(m, score, 1), NULL, 0), 0.5);
     cross_entropy(m, linear(m, "head.w", x, VOCAB));
     return m;
