@@ -191,9 +191,10 @@ static void nest(Emit *em, int axis) {
 // Sizes of merged loops decide whether there is a tail, so the dry run treats every size as odd.
 static void find_loops(Emit *em) {
     em->dry = true;
-    uint32_t mark = em->n_memos;
+    uint32_t mark = em->n_memos, names = em->n_names;
     nest(em, 0);
     em->n_memos = mark;
+    em->n_names = names;
     em->dry = false;
     const RowLoop *l = &em->row->loops[em->loop];
     for (uint32_t t = 0; t < l->n_tasks; t++) {
@@ -220,26 +221,28 @@ static void heading(Emit *em, const RowLoop *l) {
     text_finish(&text);
 }
 
+// k passes over the keys, which are used up.
 static void top_k(Emit *em, const RowLoop *l) {
     uint32_t val = l->tasks->val;
     const RowVal *v = at(em, val), *keys = at(em, v->args[0]);
     bool rows = em->row->by_rows;
     int32_t n = keys->shape.dim[keys->shape.rank - 1];
     long long times = (long long)(row_features(&v->shape) / v->attr.k);
-    const char *lanes = rows ? " * LANES" : "";
-    const char *top = emit_text(em, rows ? "top_one_rows(m%u + i * %d%s, %d)" : "top_one(m%u + i * %d%s, %d)",
-                                v->args[0], n, lanes, n);
-    if (row_features(&v->shape) == 1) {
-        emit_line(em, "const int64_t i = 0;");
+    bool one = row_features(&v->shape) == 1;
+    const char *from = one ? "" : emit_text(em, " + i * %d%s", n, rows ? " * LANES" : "");
+    const char *top = emit_text(em, "top_one%s(m%u%s, %d)", rows ? "_rows" : "", v->args[0], from, n);
+    if (one) {
         emit_define(em, val, rows ? top : emit_text(em, "vi_splat(%s)", top));
         if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = x%u[0];", val, val);
         return;
     }
     emit_line(em, "for (int64_t i = 0; i < %lld; i++) {", times);
     if (rows) {
-        emit_line(em, "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);", v->attr.k, val,
-                  v->attr.k, top);
-    } else emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val, v->attr.k, top);
+        emit_line(em, "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);", v->attr.k,
+                  val, v->attr.k, top);
+    } else {
+        emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val, v->attr.k, top);
+    }
     emit_line(em, "}");
 }
 

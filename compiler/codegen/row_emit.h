@@ -27,6 +27,7 @@ typedef struct Emit {
     bool tail;                   // some lanes past n
     int loop; bool rowless;      // being written
     Memo *memos; uint32_t n_memos, cap_memos;
+    uint32_t n_names;            // of loads, never reused: scopes may end without a brace
 } Emit;
 
 /* row_value.c ----------------------------------------------------------------------------------------- */

@@ -53,7 +53,7 @@ const char *emit_define(Emit *em, uint32_t val, const char *expression) {
 static const char *name_load(Emit *em, const RowVal *val, const char *expression) {
     const char *name = remembered(em, expression);
     if (name) return name;
-    name = emit_text(em, "y%u", em->n_memos);
+    name = emit_text(em, "y%u", em->n_names++);
     emit_line(em, "const %s %s = %s;", emit_type(val), name, expression);
     return remember(em, expression, name);
 }

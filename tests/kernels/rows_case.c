@@ -251,7 +251,8 @@ static void compare_numbers(const RowsCase *c, int store, const float *got, cons
         int32_t whole;
         memcpy(&whole, &got[i], 4);
         if (i >= exists) {
-            if (memcmp(&got[i], &untouched, 4)) fail_msg("%s: store %d wrote number %lld of a row that does not exist", c->name, store, (long long)i);
+            float old = s->add ? (float)start : untouched;
+            if (memcmp(&got[i], &old, 4)) fail_msg("%s: store %d wrote number %lld of a row that does not exist", c->name, store, (long long)i);
         } else if (s->dtype == DTYPE_I32) {
             if (whole != (int32_t)want->x[i]) fail_msg("%s: store %d[%lld]: expected %d, found %d", c->name, store, (long long)i, (int32_t)want->x[i], whole);
         } else if (isfinite(want->x[i])) {
