@@ -3,8 +3,8 @@
 //
 // No libm: own polynomials with explicit v_fma and IEEE operations only, so that every instruction-set
 // level gives the same bits. sin, cos and pow pass through double (no fma there). Bounds, in units in the
-// last place, held by tests/kernels/test_rows_math.c: sigmoid 3, tanh 3, erf 3, sin and cos 2 up to
-// |x| = 1e6 (then worse, slowly), pow 1. Infinities and NaN behave as in C's <math.h>.
+// last place, held by tests/kernels/test_rows_math.c: sigmoid, tanh, erf, sin and cos 2 up to
+// |x| = 1e6 (then worse, slowly), pow 0.51. Infinities and NaN behave as in C's <math.h>.
 
 /* Lanes and masks ------------------------------------------------------------------------------------ */
 
@@ -79,7 +79,7 @@ INLINE V v_tanh(V x) {
     p = v_fma(p, s, v_splat(-0x1.555534p-2f));
     V small = v_fma(p * s, x, x), one = v_splat(1.0f);
     V large = one - v_splat(2.0f) / (v_exp(a + a) + one);
-    return v_select(a < v_splat(0.625f), small, v_copysign(large, x));
+    return v_copysign(v_select(a < v_splat(0.625f), small, large), x); // -0 stays
 }
 // Below 15/16 an odd polynomial, above 1 - exp(a polynomial that is log erfc), from 4 on 1.
 INLINE V v_erf(V x) {
