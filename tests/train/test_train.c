@@ -250,7 +250,7 @@ static void budgets(void **state) {
     run = fresh();
     EXPECT_OK(train_with(run, plan, MORE("--seconds", "0.2"), false, NULL));
     double losses[20000];
-    assert_true(losses_of(run, losses, 20000) > 1);
+    assert_true(losses_of(run, losses, 20000) >= 1); // how many is the clock's business
     expect_failure(train_with(run, plan, MORE("--steps", "3"), false, NULL), ERR_ARGUMENT,
                    "already holds a run\n  hint: 'moec");
 }
@@ -275,7 +275,7 @@ static void on_signal(int number) {
 }
 
 static void *interrupt(void *path) {
-    for (int i = 0; i < 30000; i++) {
+    for (int i = 0; i < 120000; i++) {
         struct stat info;
         if (stat(path, &info) == 0 && info.st_size > 0) break;
         usleep(1000);
