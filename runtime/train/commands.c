@@ -55,16 +55,16 @@ static Status parse_run(int command, int argc, char **argv, Options *options, co
     const char **words = ARENA_ARRAY(options->arena, const char *, argc + 1);
     int n;
     TRY(options_parse(options, command, argc, argv, words, &n));
-    if (n != 1)
+    if (!n)
         return status_fail(ERR_ARGUMENT,
-                           n ? "one RUN expected, found %d: '%s', '%s'..."
-                             : "no RUN given\n  hint: the "
-                               "folder that 'moec train --out' made",
-                           n, words[0], n > 1 ? words[1] : "");
+                           "no RUN given\n  hint: the folder that 'moec train --out' made");
+    if (n > 1)
+        return status_fail(ERR_ARGUMENT, "one RUN expected, found '%s' and '%s'", words[0],
+                           words[1]);
     *run = words[0];
     TRY(run_read_options(*run, options, NULL));
-    return options_parse(options, command, argc, argv, words,
-                         &n); // again: these win over the record
+    // Again: the command line wins over the record.
+    return options_parse(options, command, argc, argv, words, &n);
 }
 
 static Status with_options(Status (*body)(Options *options, const char *run), int command, int argc,
@@ -86,14 +86,13 @@ static Status with_options(Status (*body)(Options *options, const char *run), in
 static Status resume(Options *options, const char *run) {
     Plan *plan = NULL;
     TRY(run_read_plan(run, false, &plan));
-    Status status = run_write_options(run, options);
     TrainJob job = { .plan = plan,
                      .options = options,
                      .run = run,
                      .resume = true,
                      .progress = stderr,
                      .results = stdout };
-    if (status == OK) status = train_run(&job);
+    Status status = train_run(&job);
     plan_destroy(plan);
     return status;
 }

@@ -31,6 +31,8 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
     if (!sequences) return status_fail(ERR_MEMORY, "out of memory");
     DataBatch batch = { set, sequences, per_microbatch, 0 };
     float *scalars = exec_scalars(exec);
+    memset(scalars, 0,
+           N_SCALARS * sizeof *scalars); // step and seed too: what it says is of the weights
     double sum = 0;
     Status status = OK;
     for (int64_t first = 0; first < used && status == OK; first += per_run) {

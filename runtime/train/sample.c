@@ -38,6 +38,12 @@ int32_t sample_draw(const float *logits, int32_t n, double temperature, double t
     return work[n_kept - 1];
 }
 
+static bool all_finite(const float *logits, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(logits[i])) return false;
+    return true;
+}
+
 /* The window ----------------------------------------------------------------------------------- */
 
 typedef struct Window { int32_t *tokens; int64_t n, sequence, rows /* T */; } Window;
@@ -105,6 +111,12 @@ Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options) {
         if (status != OK) break;
         const float *logits =
             (const float *)exec_buffer(exec, program, buffer) + (n - 1) * plan->vocab;
+        if (!all_finite(logits, plan->vocab)) {
+            status = status_fail(ERR_NUMERIC, "the logits are not finite: the model has diverged\n"
+                                              "  hint: train with a lower --lr, or sample from an "
+                                              "earlier checkpoint");
+            break;
+        }
         double uniform = hash_uniform(options->seed, (uint64_t)i, 0x73616d706c65); // "sample"
         tokens[known] = sample_draw(logits, (int32_t)plan->vocab, options->temperature,
                                     options->top_p, uniform, work);

@@ -122,6 +122,7 @@ static Status start(Trainer *t) {
         return status_fail(ERR_INPUT,
                            "the plan has no program 'eval', which --eval-interval needs");
     TRY(run_lock(t->job->run, &t->lock));
+    if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     progress_start(&t->progress, t->job->progress, options->log_interval);
     if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
     ExecOptions exec = { .threads = (int)options->threads,
@@ -130,8 +131,8 @@ static Status start(Trainer *t) {
     TRY(exec_create(t->plan, &exec, &t->exec));
     t->memory = train_memory(t->exec);
     exec_init(t->exec, (uint64_t)options->seed);
-    if (t->job->resume && checkpoint_any(t->job->run))
-        TRY(restore(t)); // else it was killed before its first
+    // A run without a checkpoint was killed before its first: it starts again.
+    if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t));
     t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
     t->tokens_per_step = t->n_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);

@@ -101,7 +101,8 @@ static void killed_by_a_signal(void **state) {
         int out = open(said, O_RDWR | O_CREAT | O_TRUNC, 0644);
         pid_t child = command_start(words, out, out);
         struct stat info;
-        for (int k = 0; k < 120000 && (stat(metrics, &info) < 0 || !info.st_size); k++) usleep(1000);
+        for (int k = 0; k < 120000 && (stat(metrics, &info) < 0 || !info.st_size); k++)
+            usleep(1000);
         assert_int_equal(kill(child, i ? SIGTERM : SIGINT), 0);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);

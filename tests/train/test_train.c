@@ -421,6 +421,9 @@ static void sampling(void **state) {
     again.n = 0;
     EXPECT_OK(sample_run(exec, plan, &options));
     assert_memory_not_equal(drawn.text, again.text, 40);
+    again.n = 0;
+    table['x' * 256 + 7] = NAN;
+    expect_failure(sample_run(exec, plan, &options), ERR_NUMERIC, "the logits are not finite");
     exec_destroy(exec);
 }
 
