@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A template's parameter is what libclang reads. Renaming or retyping one, or taking its const away, makes
+// lowering refuse the kernel by name instead of binding a buffer to something else.
+#include "tests/lower/helper.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/moec-templates-XXXXXX";
+
+// templates/cpu/gemm.c with every `from` replaced.
+static void change(const char *from, const char *to)
+{
+    Arena *arena = arena_create();
+    char *text;
+    size_t n;
+    assert_int_equal(file_read(MOEC_SOURCE_DIR "/templates/cpu/gemm.c", arena, &text, &n), OK);
+    Text out = { 0 };
+    const char *at = text, *found;
+    for (; (found = strstr(at, from)); at = found + strlen(from)) {
+        text_add_n(&out, at, (size_t)(found - at));
+        text_add(&out, to);
+    }
+    assert_ptr_not_equal(at, text);
+    text_add(&out, at);
+    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/gemm.c", folder), text_cstr(&out), out.bytes), OK);
+    text_finish(&out);
+    arena_destroy(arena);
+}
+
+static Plan *lower(Model *m)
+{
+    LowerOptions options = { .microbatch = 1, .microbatches = 1 };
+    options.programs[PROGRAM_EVAL] = true;
+    return lower_model(m, &options);
+}
+
+static void refused(const char *from, const char *to, const char *message)
+{
+    change(from, to);
+    Model *m = plain_model();
+    assert_null(lower(m));
+    if (!strstr(m->diag.message, message)) fail_msg("expected \"%s\" in \"%s\"", message, m->diag.message);
+    assert_non_null(strstr(m->diag.message, "matmul_"));
+    model_destroy(m);
+}
+
+static void test_parameters(void **state)
+{
+    (void)state;
+    change("float *y", "float *y"); // unchanged: accepted
+    Model *m = plain_model();
+    Plan *plan = lower(m);
+    if (!plan) fail_msg("%s", m->diag.message);
+    plan_destroy(plan);
+    model_destroy(m);
+    refused("float *y,", "float *out_y,\n#define y out_y\n", "a parameter 'out_y'");
+    refused("float *y,", "int32_t *y,", "parameter 'y': expected f32, found i32");
+    refused("const float *x,", "float *x,", "parameter 'x': expected const f32, found f32");
+    refused("const float *x,", "const double *x,", "templates/cpu/gemm.c:");
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && !setenv("MOEC_TEMPLATES", folder, 1) &&
+                   !setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 1) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char path[64];
+    snprintf(path, sizeof path, "%s/gemm.c", folder);
+    return unlink(path) || rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test_setup_teardown(test_parameters, setup, teardown) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
