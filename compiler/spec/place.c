@@ -450,6 +450,7 @@ int fault_handler(lua_State *L) {
     if (luaL_testudata(L, value, spec_diag_type)) return 1;
     Fault fault = { 0 };
     text_clear(&S->message);
+    if (lua_type(L, value) == LUA_TSTRING && !strcmp(lua_tostring(L, value), "not enough memory")) S->out_of_memory = true;
     if (lua_type(L, value) == LUA_TSTRING) {
         text_add(&S->message, strip_place(S, lua_tostring(L, value), &fault.at.loc));
     } else {

@@ -196,7 +196,8 @@ static int sandbox_pcall(lua_State *L) {
     S->tracing = tracing;
     S->depth_include = depth;
     if (S->fatal) fault_again(S);
-    S->out_of_memory |= status == LUA_ERRMEM;
+    // A buffer that cannot grow says so in an error of its own.
+    S->out_of_memory |= status == LUA_ERRMEM || (lua_type(L, -1) == LUA_TSTRING && !strcmp(lua_tostring(L, -1), "not enough memory"));
     if (S->out_of_memory) lua_error(L);
     if (luaL_testudata(L, -1, spec_diag_type)) lua_getiuservalue(L, -1, 1);
     lua_pushboolean(L, false);

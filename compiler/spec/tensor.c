@@ -274,9 +274,9 @@ static int tensor_text(lua_State *L) {
     if (!id) return luaL_error(L, "not a tensor");
     Text text = { 0 };
     place_origin(S, id, &text);
-    lua_pushlstring(L, text_cstr(&text), text.bytes);
+    const char *from = lua_pushlstring(L, text_cstr(&text), text.bytes), *kind = kind_text(S, id);
     text_finish(&text);
-    lua_pushfstring(L, "%s %s", kind_text(S, id), lua_tostring(L, -1));
+    lua_pushfstring(L, "%s %s", kind, from);
     return 1;
 }
 
