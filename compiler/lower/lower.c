@@ -80,6 +80,40 @@ static bool run_passes(Lower *l)
     return true;
 }
 
+// Computed values first, then what is read from memory before the program runs, then numbers.
+static int operand_rank(const Model *m, uint32_t n)
+{
+    while (op_info[m->nodes[n].op].class == CLASS_VIEW) n = model_arg(m, n, 0);
+    OpClass class = op_info[m->nodes[n].op].class;
+    if (m->nodes[n].op == OP_CONST || m->nodes[n].op == OP_CONSTANT) return 2;
+    return class == CLASS_SOURCE || class == CLASS_GENERATOR;
+}
+
+// The graph orders operands of commutative operations by age. A number or a parameter that an earlier layer
+// has used before is older than one met first here, and equal work would look different. The model is
+// not built on any more, so its arguments may be swapped in place.
+static void order_operands(Model *m)
+{
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        Op op = m->nodes[n].op;
+        if (op != OP_ADD && op != OP_MUL && op != OP_EQ && op != OP_NE) continue;
+        uint32_t *args = m->args + m->nodes[n].args, first = args[0];
+        if (operand_rank(m, args[0]) <= operand_rank(m, args[1])) continue;
+        args[0] = args[1];
+        args[1] = first;
+    }
+}
+
+static bool is_topological(const Model *m)
+{
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        for (int i = 0; i < m->nodes[n].n_args; i++) {
+            if (model_arg(m, n, i) >= n) return false;
+        }
+    }
+    return true;
+}
+
 bool lower_start(Lower *l, Program program)
 {
     l->program = program;
@@ -87,14 +121,8 @@ bool lower_start(Lower *l, Program program)
     l->m = have ? l->shared->step : model_program(l->from, program);
     if (have) l->shared->step = NULL;
     if (!l->m) return false; // from->diag says why
-    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
-        for (int i = 0; i < l->m->nodes[n].n_args; i++) {
-            if (model_arg(l->m, n, i) >= n) {
-                model_sort(l->m);
-                return true;
-            }
-        }
-    }
+    if (!is_topological(l->m)) model_sort(l->m);
+    order_operands(l->m);
     return true;
 }
 
