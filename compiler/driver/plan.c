@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec plan`: lowers a spec and prints what the plan holds: memory by region, kernels by segment with
-// their FLOPs and bytes, and the largest buffers with the lines of the spec they come from.
+// `moec plan`: lowers a spec and prints what the plan holds: memory by region, kernels by segment
+// with their FLOPs and bytes, and the largest buffers with the lines of the spec they come from.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,16 +13,18 @@ enum { USUAL_MICROBATCH = 2048 /* tokens */, LARGEST = 10 /* buffers */ };
 typedef struct PlanArgs {
     const char *spec, *out, *dump;
     int64_t microbatch, microbatches; // tokens; per step
-    SpecArg *args; int n_args;
+    SpecArg *args;
+    int n_args;
 } PlanArgs;
 
-/* The command line ---------------------------------------------------------------------------------- */
+/* The command line ----------------------------------------------------------------------------- */
 
 static Status read_count(const char *flag, const char *text, int64_t *out) {
     char *end;
     long long value = strtoll(text, &end, 10);
     if (*end || end == text || value < 1 || value > INT32_MAX)
-        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1, got '%s'", flag, text);
+        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1, got '%s'", flag,
+                           text);
     *out = value;
     return OK;
 }
@@ -35,10 +37,11 @@ static Status read_flag(PlanArgs *args, int argc, char **argv, int *i) {
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags)) {
         const char *near = text_nearest(flag, flags, COUNT_OF(flags));
-        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag, near ? "did you mean " : "moec plan --help",
-                           near ? near : "");
+        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
+                           near ? "did you mean " : "moec plan --help", near ? near : "");
     }
-    if (++*i >= argc) return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
+    if (++*i >= argc)
+        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
     const char *value = argv[*i];
     switch (which) {
     case 0: args->out = value; return OK;
@@ -55,22 +58,27 @@ static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
     }
     const char *equals = strchr(word, '=');
     if (!equals || equals == word)
-        return status_fail(ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec", word);
-    args->args[args->n_args++] = (SpecArg){ arena_strndup(arena, word, (size_t)(equals - word)), equals + 1 };
+        return status_fail(
+            ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec", word);
+    args->args[args->n_args++] =
+        (SpecArg){ arena_strndup(arena, word, (size_t)(equals - word)), equals + 1 };
     return OK;
 }
 
 static Status read_args(PlanArgs *args, Arena *arena, int argc, char **argv) {
     *args = (PlanArgs){ .microbatches = 1, .args = ARENA_ARRAY(arena, SpecArg, argc) };
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-') TRY(read_flag(args, argc, argv, &i));
-        else TRY(read_word(args, arena, argv[i]));
+        if (argv[i][0] == '-')
+            TRY(read_flag(args, argc, argv, &i));
+        else
+            TRY(read_word(args, arena, argv[i]));
     }
-    if (!args->spec) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec plan models/tiny.lua");
+    if (!args->spec)
+        return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec plan models/tiny.lua");
     return OK;
 }
 
-/* The summary ----------------------------------------------------------------------------------------- */
+/* The summary ---------------------------------------------------------------------------------- */
 
 static const char *bytes_text(int64_t bytes, char out[32]) {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
@@ -90,14 +98,20 @@ static void print_regions(const Plan *plan) {
     char text[32];
     printf("peak    %s\n", bytes_text(plan_peak(plan), text));
     for (int i = 0; i < N_REGIONS; i++) {
-        if (plan->region_bytes[i]) printf("  %-8s %s\n", names[i], bytes_text(plan->region_bytes[i], text));
+        if (plan->region_bytes[i])
+            printf("  %-8s %s\n", names[i], bytes_text(plan->region_bytes[i], text));
     }
 }
 
-typedef struct Family { const char *name; int launches; double flops, bytes; } Family;
+typedef struct Family {
+    const char *name;
+    int launches;
+    double flops, bytes;
+} Family;
 
 // Launches of a segment, summed by kernel family, in the order of first use.
-static void print_segment(const Plan *plan, const PlanProgram *program, const PlanSegment *segment) {
+static void print_segment(const Plan *plan, const PlanProgram *program,
+                          const PlanSegment *segment) {
     Family families[32];
     int n = 0;
     Family sum = { .name = segment->name };
@@ -139,43 +153,50 @@ static void print_largest(const PlanProgram *program, Arena *scratch) {
     printf("  largest buffers of act\n");
     for (size_t i = 0; i < n && i < LARGEST; i++) {
         char text[32];
-        printf("    %10s  live %4d..%-4d  %s%s%s\n", bytes_text(act[i]->bytes, text), act[i]->first, act[i]->last,
-               act[i]->name, act[i]->loc ? "  " : "", act[i]->loc ? act[i]->loc : "");
+        printf("    %10s  live %4d..%-4d  %s%s%s\n", bytes_text(act[i]->bytes, text), act[i]->first,
+               act[i]->last, act[i]->name, act[i]->loc ? "  " : "", act[i]->loc ? act[i]->loc : "");
     }
 }
 
 static void print_program(const Plan *plan, const PlanProgram *program, Arena *scratch) {
     char act[32], bound[32];
     double ratio = program->act_bound ? (double)program->act_bytes / (double)program->act_bound : 1;
-    printf("program %s: %u launches, act %s, lower bound %s (%.4f)\n", program->name, program->n_instrs,
-           bytes_text(program->act_bytes, act), bytes_text(program->act_bound, bound), ratio);
-    for (uint32_t i = 0; i < program->n_segments; i++) print_segment(plan, program, &program->segments[i]);
+    printf("program %s: %u launches, act %s, lower bound %s (%.4f)\n", program->name,
+           program->n_instrs, bytes_text(program->act_bytes, act),
+           bytes_text(program->act_bound, bound), ratio);
+    for (uint32_t i = 0; i < program->n_segments; i++)
+        print_segment(plan, program, &program->segments[i]);
     print_largest(program, scratch);
 }
 
 static void print_plan(const Plan *plan, Arena *scratch) {
-    printf("plan    %s on %s, %lld tokens in sequences of %lld, %d microbatch%s a step\n", plan->model, plan->target,
-           (long long)plan->tokens, (long long)plan->sequence, plan->microbatches, plan->microbatches == 1 ? "" : "es");
+    printf("plan    %s on %s, %lld tokens in sequences of %lld, %d microbatch%s a step\n",
+           plan->model, plan->target, (long long)plan->tokens, (long long)plan->sequence,
+           plan->microbatches, plan->microbatches == 1 ? "" : "es");
     int64_t launches = 0;
     for (uint32_t i = 0; i < plan->n_programs; i++) launches += plan->programs[i].n_instrs;
     printf("kernels %u distinct, %lld launches\n", plan->n_kernels, (long long)launches);
     print_regions(plan);
-    for (uint32_t i = 0; i < plan->n_programs; i++) print_program(plan, &plan->programs[i], scratch);
+    for (uint32_t i = 0; i < plan->n_programs; i++)
+        print_program(plan, &plan->programs[i], scratch);
 }
 
-/* The command ------------------------------------------------------------------------------------------- */
+/* The command ---------------------------------------------------------------------------------- */
 
 static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
-    if (!args->microbatch) args->microbatch = max_i64(sequence, USUAL_MICROBATCH / sequence * sequence);
+    if (!args->microbatch)
+        args->microbatch = max_i64(sequence, USUAL_MICROBATCH / sequence * sequence);
     if (args->microbatch % sequence == 0) return OK;
-    return status_fail(ERR_ARGUMENT, "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
+    return status_fail(ERR_ARGUMENT,
+                       "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
                        (long long)args->microbatch, (long long)sequence);
 }
 
 static int print_refusal(const Model *model) {
     const Diag *diag = &model->diag;
     Text text = { 0 };
-    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL, &text);
+    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
+               &text);
     fputs(text_cstr(&text), stderr);
     text_finish(&text);
     return status_exit(ERR_INPUT);
@@ -194,7 +215,9 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
     if (status != OK) return driver_fail(status);
     Text dump = { 0 };
     LowerOptions options = { .microbatch = (int32_t)(args->microbatch / model->sequence),
-                             .microbatches = (int32_t)args->microbatches, .dump = args->dump, .dump_out = &dump };
+                             .microbatches = (int32_t)args->microbatches,
+                             .dump = args->dump,
+                             .dump_out = &dump };
     options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;
     Plan *plan = lower_model(model, &options);
     fputs(text_cstr(&dump), stdout);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row program of one kernel: nodes, loads and stores, in the order in which its stores need them.
+// The row program of one kernel: nodes, loads and stores, in the order in which its stores need
+// them.
 //
 // The order follows the stores and the operands, not node numbers, so equal computations traced at
 // different times give equal kernels.
@@ -10,30 +11,28 @@ typedef struct Build {
     uint32_t kernel;
     RowBody *body;
     uint32_t *nodes, n_nodes, cap_nodes;
-    RowLoad *loads; uint32_t n_loads, cap_loads;
-    RowStore *stores; uint32_t n_stores, cap_stores;
+    RowLoad *loads;
+    uint32_t n_loads, cap_loads;
+    RowStore *stores;
+    uint32_t n_stores, cap_stores;
 } Build;
 
-static bool is_here(const Build *b, uint32_t unit)
-{
+static bool is_here(const Build *b, uint32_t unit) {
     return b->l->units[unit].kernel == b->kernel + 1;
 }
 
 // Marks node n as known to this kernel; true the first time.
-static bool first_visit(Build *b, uint32_t n)
-{
+static bool first_visit(Build *b, uint32_t n) {
     if (b->l->stamp[n] == b->kernel + 1) return false;
     b->l->stamp[n] = b->kernel + 1;
     return true;
 }
 
-static void add_node(Build *b, uint32_t n)
-{
+static void add_node(Build *b, uint32_t n) {
     *ARENA_PUSH(b->l->arena, b->nodes, b->n_nodes, b->cap_nodes) = n;
 }
 
-static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer)
-{
+static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer) {
     for (uint32_t i = 0; i < b->n_loads; i++) {
         if (b->loads[i].node == node && b->loads[i].what == what) return;
     }
@@ -48,15 +47,13 @@ static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer)
 static void visit(Build *b, uint32_t n);
 
 // A value that lies in memory, as its own result or as a stored copy.
-static void load_memory(Build *b, uint32_t n)
-{
+static void load_memory(Build *b, uint32_t n) {
     uint32_t read = b->l->info[n].forced ? n | READ_STORED : n;
     add_load(b, WHAT_VALUE, n, lower_value(b->l, read));
 }
 
 // A value that is read at any row: views over one load.
-static void visit_indexed(Build *b, uint32_t n)
-{
+static void visit_indexed(Build *b, uint32_t n) {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
     if (lower_indexed(l, n) == n) {
@@ -67,26 +64,27 @@ static void visit_indexed(Build *b, uint32_t n)
     add_node(b, n);
 }
 
-static void visit_args(Build *b, uint32_t n)
-{
+static void visit_args(Build *b, uint32_t n) {
     const Node *node = model_at(b->l->m, n);
     bool indexed = op_info[node->op].class == CLASS_INDEX;
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(b->l->m, n, i);
-        if (indexed && i == 0) visit_indexed(b, arg);
+        if (indexed && i == 0)
+            visit_indexed(b, arg);
         else if (node->op == OP_DISPATCH)
             add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
         else if (node->op == OP_COLLECT)
             add_load(b, WHAT_ROW_OF_SLOT, arg, lower_buffer(b->l, BUFFER_ROW_OF_SLOT, arg, 0));
-        else visit(b, arg);
+        else
+            visit(b, arg);
     }
 }
 
-static void visit_generator(Build *b, uint32_t n)
-{
+static void visit_generator(Build *b, uint32_t n) {
     Lower *l = b->l;
     Op op = l->m->nodes[n].op;
-    if (op == OP_UNIFORM || op == OP_INV_STEP) add_load(b, WHAT_SCALARS, 0, lower_buffer(l, BUFFER_SCALARS, 0, 0));
+    if (op == OP_UNIFORM || op == OP_INV_STEP)
+        add_load(b, WHAT_SCALARS, 0, lower_buffer(l, BUFFER_SCALARS, 0, 0));
     if (op == OP_UNIFORM) {
         add_load(b, WHAT_INDEX, 0, lower_buffer(l, BUFFER_INPUT, 0, INPUT_index << 16));
         add_node(b, n);
@@ -96,16 +94,14 @@ static void visit_generator(Build *b, uint32_t n)
 }
 
 // Makes the value of n known: computed here, loaded, or a literal that needs neither.
-static void visit(Build *b, uint32_t n)
-{
+static void visit(Build *b, uint32_t n) {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
     switch ((Role)l->info[n].role) {
-    case ROLE_LITERAL: case ROLE_DEAD: case ROLE_EFFECT:
-        return;
-    case ROLE_GENERATOR:
-        visit_generator(b, n);
-        return;
+    case ROLE_LITERAL:
+    case ROLE_DEAD:
+    case ROLE_EFFECT: return;
+    case ROLE_GENERATOR: visit_generator(b, n); return;
     case ROLE_INLINE:
         visit_args(b, n);
         add_node(b, n);
@@ -120,23 +116,22 @@ static void visit(Build *b, uint32_t n)
             add_load(b, WHAT_VALUE, n, lower_value(l, n));
         }
         return;
-    case ROLE_KERNEL: case ROLE_SOURCE:
-        add_load(b, WHAT_VALUE, n, lower_value(l, n));
-        return;
+    case ROLE_KERNEL:
+    case ROLE_SOURCE: add_load(b, WHAT_VALUE, n, lower_value(l, n)); return;
     }
 }
 
-static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bool add)
-{
+static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bool add) {
     Lower *l = b->l;
-    RowStore store = { .node = node, .dtype = l->buffers[buffer].dtype, .partial = partial, .add = add };
+    RowStore store = {
+        .node = node, .dtype = l->buffers[buffer].dtype, .partial = partial, .add = add
+    };
     const char *name = arena_printf(l->arena, "s%u", b->n_stores);
     *ARENA_PUSH(l->arena, b->stores, b->n_stores, b->cap_stores) = store;
     lower_bind(l, b->kernel, name, buffer, add ? OPERAND_ADD : OPERAND_WRITE);
 }
 
-static uint32_t effect_buffer(Lower *l, uint32_t effect)
-{
+static uint32_t effect_buffer(Lower *l, uint32_t effect) {
     const Node *node = model_at(l->m, effect);
     switch (node->op) {
     case OP_ACCUMULATE: return lower_buffer(l, BUFFER_GRADIENT, model_arg(l->m, effect, 0), 0);
@@ -147,8 +142,7 @@ static uint32_t effect_buffer(Lower *l, uint32_t effect)
     }
 }
 
-static void store_unit(Build *b, uint32_t u)
-{
+static void store_unit(Build *b, uint32_t u) {
     Lower *l = b->l;
     const Unit *unit = &l->units[u];
     uint32_t n = unit->node;
@@ -176,8 +170,7 @@ static void store_unit(Build *b, uint32_t u)
     }
 }
 
-bool body_describe(Lower *l, uint32_t kernel)
-{
+bool body_describe(Lower *l, uint32_t kernel) {
     KernelDesc *desc = &l->kernels[kernel].desc;
     const Unit *first = &l->units[l->kernels[kernel].units[0]];
     RowBody *body = &desc->body;
@@ -191,14 +184,18 @@ bool body_describe(Lower *l, uint32_t kernel)
     body->row = first->row;
     body->route = first->route;
     if (first->row == ROW_R)
-        add_load(&build, WHAT_OFFSETS, first->route, lower_buffer(l, BUFFER_OFFSETS, first->route, 0));
-    for (uint32_t i = 0; i < l->kernels[kernel].n_units; i++) store_unit(&build, l->kernels[kernel].units[i]);
+        add_load(&build, WHAT_OFFSETS, first->route,
+                 lower_buffer(l, BUFFER_OFFSETS, first->route, 0));
+    for (uint32_t i = 0; i < l->kernels[kernel].n_units; i++)
+        store_unit(&build, l->kernels[kernel].units[i]);
     body->nodes = build.nodes;
     body->n_nodes = build.n_nodes;
     body->loads = build.loads;
     body->n_loads = build.n_loads;
     body->stores = build.stores;
     body->n_stores = build.n_stores;
-    for (uint32_t i = 0; i < body->n_nodes; i++) desc->flops += node_flops(l->m, body->nodes[i], l->tokens);
-    return body->n_stores > 0 || lower_fail(l, first->node, "internal error: a kernel without results");
+    for (uint32_t i = 0; i < body->n_nodes; i++)
+        desc->flops += node_flops(l->m, body->nodes[i], l->tokens);
+    return body->n_stores > 0 ||
+           lower_fail(l, first->node, "internal error: a kernel without results");
 }

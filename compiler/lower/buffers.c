@@ -3,13 +3,11 @@
 #include "compiler/lower/pass.h"
 
 // The heads of the lists: by node, and one for what belongs to no node.
-static uint32_t *list_of(Lower *l, uint32_t node)
-{
+static uint32_t *list_of(Lower *l, uint32_t node) {
     return node ? &l->info[node].buffers : &l->loose;
 }
 
-uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node, int32_t k)
-{
+uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node, int32_t k) {
     uint32_t at = node ? l->info[node].buffers : l->loose;
     for (; at; at = l->buffers[at - 1].next) {
         const Buffer *buffer = &l->buffers[at - 1];
@@ -18,8 +16,7 @@ uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node, int32
     return 0;
 }
 
-static void set_dims(Buffer *buffer, int n, const int64_t *dims)
-{
+static void set_dims(Buffer *buffer, int n, const int64_t *dims) {
     buffer->n_dims = (uint8_t)n;
     buffer->bytes = dtype_bytes((Dtype)buffer->dtype);
     for (int i = 0; i < n; i++) {
@@ -28,8 +25,7 @@ static void set_dims(Buffer *buffer, int n, const int64_t *dims)
     }
 }
 
-static void set_type(const Lower *l, Buffer *buffer, const Type *type)
-{
+static void set_type(const Lower *l, Buffer *buffer, const Type *type) {
     int64_t dims[PLAN_MAX_DIMS];
     int n = 0;
     if (type->row != ROW_NONE) dims[n++] = lower_rows(l, type);
@@ -39,28 +35,30 @@ static void set_type(const Lower *l, Buffer *buffer, const Type *type)
     set_dims(buffer, n, dims);
 }
 
-static void set_input(const Lower *l, Buffer *buffer)
-{
+static void set_input(const Lower *l, Buffer *buffer) {
     int kind = buffer->k >> 16;
     bool counts = kind == INPUT_n_valid || kind == INPUT_n_valid_sequence;
     buffer->dtype = counts ? DTYPE_F32 : DTYPE_I32;
-    int64_t n = kind == INPUT_n_valid ? 1 : kind == INPUT_n_valid_sequence ? l->sequences : l->tokens;
+    int64_t n = kind == INPUT_n_valid            ? 1
+                : kind == INPUT_n_valid_sequence ? l->sequences
+                                                 : l->tokens;
     set_dims(buffer, 1, &n);
 }
 
-static void set_route(const Lower *l, Buffer *buffer)
-{
+static void set_route(const Lower *l, Buffer *buffer) {
     Type rows = { .row = ROW_R, .route = buffer->node };
     int64_t top_k = model_top_k(l->m, &rows);
     buffer->dtype = DTYPE_I32;
-    if (buffer->kind == BUFFER_ROW_OF_SLOT) set_dims(buffer, 2, (int64_t[]){ l->tokens, top_k });
-    else if (buffer->kind == BUFFER_SLOT_OF_ROW) set_dims(buffer, 1, (int64_t[]){ lower_rows(l, &rows) });
-    else set_dims(buffer, 1, (int64_t[]){ model_experts(l->m, &rows) + 1 });
+    if (buffer->kind == BUFFER_ROW_OF_SLOT)
+        set_dims(buffer, 2, (int64_t[]){ l->tokens, top_k });
+    else if (buffer->kind == BUFFER_SLOT_OF_ROW)
+        set_dims(buffer, 1, (int64_t[]){ lower_rows(l, &rows) });
+    else
+        set_dims(buffer, 1, (int64_t[]){ model_experts(l->m, &rows) + 1 });
 }
 
 // Attention's results, as spares: 0 the output, 1 the log-sum-exp; 8 + i: part i of the gradient.
-static void set_spare(const Lower *l, Buffer *buffer)
-{
+static void set_spare(const Lower *l, Buffer *buffer) {
     const Type *q = model_type(l->m, model_arg(l->m, buffer->node, 0));
     Type type = *q;
     if (buffer->k == 0) {
@@ -74,8 +72,7 @@ static void set_spare(const Lower *l, Buffer *buffer)
     set_type(l, buffer, &type);
 }
 
-static void set_partials(const Lower *l, Buffer *buffer)
-{
+static void set_partials(const Lower *l, Buffer *buffer) {
     const Type *type = model_type(l->m, buffer->node);
     int64_t rows = lower_rows(l, model_type(l->m, model_arg(l->m, buffer->node, 0)));
     int64_t dims[PLAN_MAX_DIMS] = { div_up(rows, ROW_TILE) };
@@ -84,44 +81,51 @@ static void set_partials(const Lower *l, Buffer *buffer)
 }
 
 static const Region region_of[] = {
-    [BUFFER_VALUE] = REGION_act, [BUFFER_PARTIALS] = REGION_act, [BUFFER_ROW_OF_SLOT] = REGION_act,
-    [BUFFER_SLOT_OF_ROW] = REGION_act, [BUFFER_OFFSETS] = REGION_act, [BUFFER_SPARE] = REGION_act,
-    [BUFFER_PARAM] = REGION_weights, [BUFFER_GRADIENT] = REGION_grads, [BUFFER_TOTAL] = REGION_totals,
-    [BUFFER_OUTPUT] = REGION_io, [BUFFER_METRIC] = REGION_io, [BUFFER_INPUT] = REGION_io,
+    [BUFFER_VALUE] = REGION_act,       [BUFFER_PARTIALS] = REGION_act,
+    [BUFFER_ROW_OF_SLOT] = REGION_act, [BUFFER_SLOT_OF_ROW] = REGION_act,
+    [BUFFER_OFFSETS] = REGION_act,     [BUFFER_SPARE] = REGION_act,
+    [BUFFER_PARAM] = REGION_weights,   [BUFFER_GRADIENT] = REGION_grads,
+    [BUFFER_TOTAL] = REGION_totals,    [BUFFER_OUTPUT] = REGION_io,
+    [BUFFER_METRIC] = REGION_io,       [BUFFER_INPUT] = REGION_io,
     [BUFFER_SCALARS] = REGION_scalars, [BUFFER_NORM] = REGION_act,
 };
 
-static void set_buffer(Lower *l, Buffer *buffer)
-{
+static void set_buffer(Lower *l, Buffer *buffer) {
     const Model *m = l->m;
-    buffer->region = buffer->kind == BUFFER_FLAT ? (uint8_t)buffer->k : (uint8_t)region_of[buffer->kind];
+    buffer->region =
+        buffer->kind == BUFFER_FLAT ? (uint8_t)buffer->k : (uint8_t)region_of[buffer->kind];
     switch ((BufferKind)buffer->kind) {
     case BUFFER_VALUE:
         if (l->info[buffer->node].into) buffer->region = REGION_io;
         set_type(l, buffer, model_type(m, buffer->node));
         break;
     case BUFFER_PARTIALS: set_partials(l, buffer); break;
-    case BUFFER_ROW_OF_SLOT: case BUFFER_SLOT_OF_ROW: case BUFFER_OFFSETS: set_route(l, buffer); break;
+    case BUFFER_ROW_OF_SLOT:
+    case BUFFER_SLOT_OF_ROW:
+    case BUFFER_OFFSETS: set_route(l, buffer); break;
     case BUFFER_SPARE: set_spare(l, buffer); break;
-    case BUFFER_PARAM: case BUFFER_GRADIENT: case BUFFER_TOTAL:
-        set_type(l, buffer, model_type(m, buffer->node));
-        break;
+    case BUFFER_PARAM:
+    case BUFFER_GRADIENT:
+    case BUFFER_TOTAL: set_type(l, buffer, model_type(m, buffer->node)); break;
     case BUFFER_OUTPUT: set_type(l, buffer, model_type(m, model_arg(m, buffer->node, 0))); break;
     case BUFFER_METRIC: set_dims(buffer, 1, (int64_t[]){ m->records[buffer->k].n }); break;
     case BUFFER_INPUT: set_input(l, buffer); break;
     case BUFFER_SCALARS: set_dims(buffer, 1, (int64_t[]){ N_SCALARS }); break;
     case BUFFER_FLAT:
-        set_dims(buffer, 1, (int64_t[]){ buffer->k == REGION_totals ? l->totals_bytes / 4 : l->plan->n_trained });
+        set_dims(
+            buffer, 1,
+            (int64_t[]){ buffer->k == REGION_totals ? l->totals_bytes / 4 : l->plan->n_trained });
         break;
-    case BUFFER_NORM: set_dims(buffer, 1, (int64_t[]){ div_up(l->plan->n_trained, SUMSQ_TILE) }); break;
+    case BUFFER_NORM:
+        set_dims(buffer, 1, (int64_t[]){ div_up(l->plan->n_trained, SUMSQ_TILE) });
+        break;
     }
     if (buffer->kind != BUFFER_TOTAL) return;
     buffer->offset = l->totals_bytes;
     l->totals_bytes += round_up(buffer->bytes, PLAN_GRAIN);
 }
 
-uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k)
-{
+uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
     uint32_t found = lower_find_buffer(l, kind, node, k);
     if (found) return found - 1;
     Buffer *buffer = ARENA_PUSH(l->arena, l->buffers, l->n_buffers, l->cap_buffers);
@@ -133,8 +137,7 @@ uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k)
     return l->n_buffers - 1;
 }
 
-static int32_t input_key(const Lower *l, uint32_t n)
-{
+static int32_t input_key(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     switch (node->op) {
     case OP_TOKENS: return INPUT_tokens << 16 | (uint16_t)node->attr.k;
@@ -142,33 +145,33 @@ static int32_t input_key(const Lower *l, uint32_t n)
     case OP_VALID: return INPUT_labels << 16 | 1;
     case OP_POSITIONS: return INPUT_positions << 16;
     case OP_SEGMENTS: return INPUT_segments << 16;
-    default: return (node->type.row == ROW_S ? INPUT_n_valid_sequence : INPUT_n_valid) << 16; // n_valid
+    default:
+        return (node->type.row == ROW_S ? INPUT_n_valid_sequence : INPUT_n_valid) << 16; // n_valid
     }
 }
 
-uint32_t lower_value(Lower *l, uint32_t read)
-{
+uint32_t lower_value(Lower *l, uint32_t read) {
     uint32_t n = read_node(read);
     if (!(read & READ_STORED)) {
         const Node *node = model_at(l->m, n);
         if (node->op == OP_TOTAL) return lower_buffer(l, BUFFER_TOTAL, n, 0);
         if (l->info[n].role == ROLE_SOURCE) return lower_buffer(l, BUFFER_PARAM, n, 0);
-        if (l->info[n].role == ROLE_GENERATOR) return lower_buffer(l, BUFFER_INPUT, 0, input_key(l, n));
+        if (l->info[n].role == ROLE_GENERATOR)
+            return lower_buffer(l, BUFFER_INPUT, 0, input_key(l, n));
     }
     return lower_buffer(l, BUFFER_VALUE, n, 0);
 }
 
-bool buffer_is_made(const Buffer *buffer)
-{
+bool buffer_is_made(const Buffer *buffer) {
     return buffer->region == REGION_act || buffer->kind == BUFFER_VALUE;
 }
 
 // Kernel and buffer learn of each other; the kernel's traffic grows.
-void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode)
-{
+void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode) {
     Kernel *to = &l->kernels[kernel];
     Buffer *b = &l->buffers[buffer];
-    *ARENA_PUSH(l->arena, to->binds, to->n_binds, to->cap_binds) = (Bind){ name, buffer, (uint8_t)mode };
+    *ARENA_PUSH(l->arena, to->binds, to->n_binds, to->cap_binds) =
+        (Bind){ name, buffer, (uint8_t)mode };
     to->desc.bytes += (double)b->bytes * (mode == OPERAND_ADD || mode == OPERAND_INPLACE ? 2 : 1);
     if (mode == OPERAND_READ) b->n_readers++;
     if (mode == OPERAND_WRITE) b->writer = kernel + 1;

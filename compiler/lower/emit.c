@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan's tables: parameters once, then buffers, inputs, metrics, outputs, instructions and rows of each
-// program. Everything is copied into the plan's arena.
+// The plan's tables: parameters once, then buffers, inputs, metrics, outputs, instructions and rows
+// of each program. Everything is copied into the plan's arena.
 #include "compiler/lower/pass.h"
 
-/* Parameters ---------------------------------------------------------------------------------------- */
+/* Parameters ----------------------------------------------------------------------------------- */
 
-// What no loss depends on keeps its initial value: it lies with the states, without gradient and moments.
-static bool is_trained(const Lower *l, uint32_t index)
-{
+// What no loss depends on keeps its initial value: it lies with the states, without gradient and
+// moments.
+static bool is_trained(const Lower *l, uint32_t index) {
     const bool *has_gradient = l->shared->has_gradient;
     return !l->from->params[index].is_state && (!has_gradient || has_gradient[index]);
 }
 
-static void emit_param(Lower *l, uint32_t index)
-{
+static void emit_param(Lower *l, uint32_t index) {
     Plan *plan = l->plan;
     const Model *m = l->from;
     const Param *param = &m->params[index];
@@ -25,7 +24,9 @@ static void emit_param(Lower *l, uint32_t index)
     to->per_expert = type->row == ROW_E;
     if (to->per_expert) to->dims[to->n_dims++] = model_experts(m, type);
     for (int i = 0; i < type->rank; i++) to->dims[to->n_dims++] = type->dim[i];
-    to->init = param->init == INIT_NORMAL ? PLAN_INIT_NORMAL : param->init == INIT_ONES ? PLAN_INIT_ONES : PLAN_INIT_ZEROS;
+    to->init = param->init == INIT_NORMAL ? PLAN_INIT_NORMAL
+               : param->init == INIT_ONES ? PLAN_INIT_ONES
+                                          : PLAN_INIT_ZEROS;
     to->std = param->std;
     to->decay = param->decay;
     to->lr = param->lr;
@@ -35,8 +36,7 @@ static void emit_param(Lower *l, uint32_t index)
     plan->region_bytes[REGION_weights] += round_up(bytes, PLAN_GRAIN);
 }
 
-bool emit_params(Lower *l)
-{
+bool emit_params(Lower *l) {
     Plan *plan = l->plan;
     const Model *m = l->from;
     l->shared->param_index = ARENA_ARRAY(plan->arena, uint32_t, m->n_params);
@@ -50,26 +50,31 @@ bool emit_params(Lower *l)
     return true;
 }
 
-static const PlanParam *param_of(const Lower *l, uint32_t node)
-{
+static const PlanParam *param_of(const Lower *l, uint32_t node) {
     return &l->plan->params[l->shared->param_index[l->m->nodes[node].attr.index]];
 }
 
-/* Names ----------------------------------------------------------------------------------------------- */
+/* Names ---------------------------------------------------------------------------------------- */
 
 // Names given out, with how often: the second "x" becomes "x_2".
-typedef struct NameSlot { const char *name; int n; } NameSlot;
-typedef struct NameTable { NameSlot *slots; uint32_t mask; Arena *arena, *scratch; } NameTable;
+typedef struct NameSlot {
+    const char *name;
+    int n;
+} NameSlot;
+typedef struct NameTable {
+    NameSlot *slots;
+    uint32_t mask;
+    Arena *arena, *scratch;
+} NameTable;
 
-static NameSlot *name_slot(NameTable *table, const char *name)
-{
+static NameSlot *name_slot(NameTable *table, const char *name) {
     uint32_t at = (uint32_t)hash_bytes(name, strlen(name)).low & table->mask;
-    while (table->slots[at].name && strcmp(table->slots[at].name, name)) at = (at + 1) & table->mask;
+    while (table->slots[at].name && strcmp(table->slots[at].name, name))
+        at = (at + 1) & table->mask;
     return &table->slots[at];
 }
 
-static const char *unique_name(NameTable *table, const char *wish)
-{
+static const char *unique_name(NameTable *table, const char *wish) {
     NameSlot *slot = name_slot(table, wish);
     const char *name = wish;
     if (!slot->name) slot->name = wish;
@@ -83,8 +88,7 @@ static const char *unique_name(NameTable *table, const char *wish)
     return name;
 }
 
-static const char *input_name(int32_t k, Arena *arena)
-{
+static const char *input_name(int32_t k, Arena *arena) {
     static const char *const names[] = {
 #define X(name) #name,
         PLAN_INPUTS(X)
@@ -95,24 +99,29 @@ static const char *input_name(int32_t k, Arena *arena)
     return arena_printf(arena, "%s.%d", names[kind], (int16_t)(k & 0xffff));
 }
 
-static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *arena)
-{
+static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *arena) {
     static const char *const flat[] = {
 #define X(name) #name ".all",
         PLAN_REGIONS(X)
 #undef X
     };
     static const char *const endings[] = {
-        [BUFFER_PARTIALS] = ".partials", [BUFFER_ROW_OF_SLOT] = ".row_of_slot", [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
-        [BUFFER_OFFSETS] = ".offsets", [BUFFER_SPARE] = ".unread",
+        [BUFFER_PARTIALS] = ".partials",
+        [BUFFER_ROW_OF_SLOT] = ".row_of_slot",
+        [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
+        [BUFFER_OFFSETS] = ".offsets",
+        [BUFFER_SPARE] = ".unread",
     };
     const Model *m = l->m;
     const Node *node = model_at(m, buffer->node);
-    const char *ending = buffer->kind <= BUFFER_SPARE && endings[buffer->kind] ? endings[buffer->kind] : "";
+    const char *ending =
+        buffer->kind <= BUFFER_SPARE && endings[buffer->kind] ? endings[buffer->kind] : "";
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: return param_of(l, buffer->node)->name;
-    case BUFFER_GRADIENT: return arena_printf(arena, "%s.gradient", param_of(l, buffer->node)->name);
-    case BUFFER_METRIC: return arena_printf(arena, "metric.%s", model_name(m, m->records[buffer->k].addr));
+    case BUFFER_GRADIENT:
+        return arena_printf(arena, "%s.gradient", param_of(l, buffer->node)->name);
+    case BUFFER_METRIC:
+        return arena_printf(arena, "metric.%s", model_name(m, m->records[buffer->k].addr));
     case BUFFER_OUTPUT: return arena_printf(arena, "output.%u", node->attr.index);
     case BUFFER_INPUT: return input_name(buffer->k, arena);
     case BUFFER_SCALARS: return "scalars";
@@ -124,35 +133,35 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     return arena_printf(arena, "%s%s%s%s", addr, *addr ? "." : "", op, ending);
 }
 
-/* Offsets outside act -------------------------------------------------------------------------------- */
+/* Offsets outside act -------------------------------------------------------------------------- */
 
-static int64_t take_io(Lower *l, int64_t bytes)
-{
+static int64_t take_io(Lower *l, int64_t bytes) {
     int64_t offset = l->shared->io_bytes;
     l->shared->io_bytes += round_up(bytes, PLAN_GRAIN);
     return offset;
 }
 
 // Programs share inputs; metrics and outputs are each one's own.
-static int64_t input_offset(Lower *l, const Buffer *buffer)
-{
+static int64_t input_offset(Lower *l, const Buffer *buffer) {
     Shared *shared = l->shared;
     for (int i = 0; i < shared->n_inputs; i++) {
         if (shared->inputs[i].k == buffer->k) return shared->inputs[i].offset;
     }
     int64_t offset = take_io(l, buffer->bytes);
-    if (shared->n_inputs == COUNT_OF(shared->inputs)) return offset; // then each program has its own
+    if (shared->n_inputs == COUNT_OF(shared->inputs))
+        return offset; // then each program has its own
     shared->inputs[shared->n_inputs].k = buffer->k;
     shared->inputs[shared->n_inputs++].offset = offset;
     return offset;
 }
 
-static void fill_offset(Lower *l, Buffer *buffer)
-{
+static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
-    case BUFFER_PARAM: case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->offset; break;
+    case BUFFER_PARAM:
+    case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->offset; break;
     case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
-    case BUFFER_METRIC: case BUFFER_OUTPUT: buffer->offset = take_io(l, buffer->bytes); break;
+    case BUFFER_METRIC:
+    case BUFFER_OUTPUT: buffer->offset = take_io(l, buffer->bytes); break;
     case BUFFER_VALUE:
         if (buffer->region == REGION_io) buffer->offset = take_io(l, buffer->bytes);
         break;
@@ -160,17 +169,21 @@ static void fill_offset(Lower *l, Buffer *buffer)
     }
 }
 
-/* Programs ---------------------------------------------------------------------------------------------- */
+/* Programs ------------------------------------------------------------------------------------- */
 
-static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, uint32_t index)
-{
+static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, uint32_t index) {
     Arena *arena = l->plan->arena;
     Buffer *buffer = &l->buffers[index];
     if (buffer->plan) return buffer->plan - 1;
     fill_offset(l, buffer);
     PlanBuffer *to = ARENA_PUSH(arena, program->buffers, program->n_buffers, program->cap_buffers);
-    *to = (PlanBuffer){ .dtype = buffer->dtype, .region = buffer->region, .n_dims = buffer->n_dims,
-                        .offset = buffer->offset, .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last };
+    *to = (PlanBuffer){ .dtype = buffer->dtype,
+                        .region = buffer->region,
+                        .n_dims = buffer->n_dims,
+                        .offset = buffer->offset,
+                        .bytes = buffer->bytes,
+                        .first = buffer->first,
+                        .last = buffer->last };
     memcpy(to->dims, buffer->dims, sizeof to->dims);
     to->name = unique_name(names, wished_name(l, buffer, arena));
     Loc loc = l->m->nodes[buffer->node].loc;
@@ -179,13 +192,13 @@ static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, ui
     buffer->plan = program->n_buffers;
     if (buffer->kind == BUFFER_INPUT) {
         *ARENA_PUSH(arena, program->inputs, program->n_inputs, program->cap_inputs) =
-            (PlanInput){ (uint8_t)(buffer->k >> 16), (int16_t)(buffer->k & 0xffff), buffer->plan - 1 };
+            (PlanInput){ (uint8_t)(buffer->k >> 16), (int16_t)(buffer->k & 0xffff),
+                         buffer->plan - 1 };
     }
     return buffer->plan - 1;
 }
 
-static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names)
-{
+static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) {
     Arena *arena = l->plan->arena;
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
@@ -202,22 +215,21 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names)
     }
 }
 
-static bool has_segment(const Lower *l, int segment)
-{
+static bool has_segment(const Lower *l, int segment) {
     return l->program == PROGRAM_STEP || segment == SEGMENT_FORWARD;
 }
 
-static void emit_row(Lower *l, PlanProgram *program, uint32_t segment, int32_t microbatch)
-{
-    *ARENA_PUSH(l->plan->arena, program->rows, program->n_rows, program->cap_rows) = (PlanRow){ segment, microbatch, 0 };
+static void emit_row(Lower *l, PlanProgram *program, uint32_t segment, int32_t microbatch) {
+    *ARENA_PUSH(l->plan->arena, program->rows, program->n_rows, program->cap_rows) =
+        (PlanRow){ segment, microbatch, 0 };
 }
 
-static void emit_segments(Lower *l, PlanProgram *program)
-{
+static void emit_segments(Lower *l, PlanProgram *program) {
     for (int s = 0; s < N_SEGMENTS; s++) {
         if (!has_segment(l, s)) continue;
         *ARENA_PUSH(l->plan->arena, program->segments, program->n_segments, program->cap_segments) =
-            (PlanSegment){ segment_name[s], l->segment_first[s], l->segment_first[s + 1] - l->segment_first[s] };
+            (PlanSegment){ segment_name[s], l->segment_first[s],
+                           l->segment_first[s + 1] - l->segment_first[s] };
     }
     if (l->program != PROGRAM_STEP) {
         emit_row(l, program, 0, 0);
@@ -231,20 +243,18 @@ static void emit_segments(Lower *l, PlanProgram *program)
     emit_row(l, program, SEGMENT_UPDATE, -1);
 }
 
-static void emit_metrics(Lower *l, PlanProgram *program)
-{
+static void emit_metrics(Lower *l, PlanProgram *program) {
     const Model *m = l->m;
     for (uint32_t i = 0; i < m->n_records; i++) {
         uint32_t found = lower_find_buffer(l, BUFFER_METRIC, 0, (int32_t)i);
         if (!found) continue; // nothing records it in this program
         *ARENA_PUSH(l->plan->arena, program->metrics, program->n_metrics, program->cap_metrics) =
-            (PlanMetric){ arena_strdup(l->plan->arena, model_name(m, m->records[i].addr)), m->records[i].weight,
-                          l->buffers[found - 1].plan - 1 };
+            (PlanMetric){ arena_strdup(l->plan->arena, model_name(m, m->records[i].addr)),
+                          m->records[i].weight, l->buffers[found - 1].plan - 1 };
     }
 }
 
-static void emit_outputs(Lower *l, PlanProgram *program)
-{
+static void emit_outputs(Lower *l, PlanProgram *program) {
     const Model *m = l->m;
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         if (m->nodes[n].op != OP_OUTPUT || l->info[n].role == ROLE_DEAD) continue;
@@ -252,16 +262,17 @@ static void emit_outputs(Lower *l, PlanProgram *program)
         uint32_t found = l->info[n].absorbed ? lower_find_buffer(l, BUFFER_VALUE, value, 0)
                                              : lower_find_buffer(l, BUFFER_OUTPUT, n, 0);
         const char *name = index == 0 && l->program == PROGRAM_PREFILL
-                               ? "logits" : arena_printf(l->plan->arena, "output.%u", index);
+                               ? "logits"
+                               : arena_printf(l->plan->arena, "output.%u", index);
         *ARENA_PUSH(l->plan->arena, program->outputs, program->n_outputs, program->cap_outputs) =
             (PlanOutput){ name, l->buffers[found - 1].plan - 1 };
     }
 }
 
-bool pass_emit(Lower *l)
-{
+bool pass_emit(Lower *l) {
     Plan *plan = l->plan;
-    PlanProgram *program = ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
+    PlanProgram *program =
+        ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
     program->name = program_name[l->program];
     uint32_t slots = 16;
     while (slots < 4 * l->n_buffers) slots *= 2;
@@ -279,6 +290,7 @@ bool pass_emit(Lower *l)
     bytes[REGION_scalars] = round_up(N_SCALARS * dtype_bytes(DTYPE_F32), PLAN_GRAIN);
     if (l->program != PROGRAM_STEP) return true;
     static const Region twins[] = { REGION_grads, REGION_moment1, REGION_moment2 };
-    for (int i = 0; i < COUNT_OF(twins); i++) bytes[twins[i]] = plan->n_trained * dtype_bytes(DTYPE_F32);
+    for (int i = 0; i < COUNT_OF(twins); i++)
+        bytes[twins[i]] = plan->n_trained * dtype_bytes(DTYPE_F32);
     return true;
 }

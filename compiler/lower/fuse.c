@@ -1,36 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fusion: which units share a kernel.
 //
-// Row units of equal (part, depth, row axis, route) share one where an edge or a common stored input of
-// some width joins them; rowless units share one along edges. The depth (pass.h) makes every such group
-// legal: nothing outside a group lies on a path between two of its members. Generators join nothing, so
-// what merely shares a loss seed stays apart.
+// Row units of equal (part, depth, row axis, route) share one where an edge or a common stored
+// input of some width joins them; rowless units share one along edges. The depth (pass.h) makes
+// every such group legal: nothing outside a group lies on a path between two of its members.
+// Generators join nothing, so what merely shares a loss seed stays apart.
 #include "compiler/lower/pass.h"
 
 enum { COMMON_INPUT = 8 /* features */ };
 
-uint32_t fuse_dependency(const Lower *l, uint32_t u, uint32_t i)
-{
+uint32_t fuse_dependency(const Lower *l, uint32_t u, uint32_t i) {
     const Unit *unit = &l->units[u];
     if (unit->kind == UNIT_FINISH) return unit->node;
     return lower_producer(l, l->reads[unit->reads + i]);
 }
 
 // Units in topological order: a node's own unit, then its finish.
-static uint32_t unit_at(const Lower *l, uint32_t i)
-{
+static uint32_t unit_at(const Lower *l, uint32_t i) {
     return i % 2 ? l->m->n_nodes + i / 2 : i / 2;
 }
 
-static bool is_indexed(const Lower *l, const Unit *unit)
-{
+static bool is_indexed(const Lower *l, const Unit *unit) {
     return unit->kind == UNIT_ROW && op_info[l->m->nodes[unit->node].op].class == CLASS_INDEX;
 }
 
-/* Parts and depths -------------------------------------------------------------------------------- */
+/* Parts and depths ----------------------------------------------------------------------------- */
 
-static uint8_t part_of(const Lower *l, uint32_t u)
-{
+static uint8_t part_of(const Lower *l, uint32_t u) {
     const Unit *unit = &l->units[u];
     const Node *node = model_at(l->m, unit->node);
     uint8_t newest = PART_FORWARD;
@@ -41,20 +37,19 @@ static uint8_t part_of(const Lower *l, uint32_t u)
         reads = true;
         if (l->units[from].part > newest) newest = l->units[from].part;
     }
-    if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH) return newest;
+    if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH)
+        return newest;
     if (unit->kind == UNIT_EFFECT && node->op != OP_UPDATE && reads) return newest;
     uint8_t own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_part : node->part;
     return own > newest ? own : newest;
 }
 
 // How much deeper than what it reads a unit lies.
-static int32_t gap_of(const Lower *l, const Unit *unit)
-{
+static int32_t gap_of(const Lower *l, const Unit *unit) {
     return unit->kind == UNIT_KERNEL || unit->kind == UNIT_FINISH || is_indexed(l, unit);
 }
 
-static void fill_depths(Lower *l)
-{
+static void fill_depths(Lower *l) {
     for (uint32_t at = 2; at < l->n_units; at++) {
         uint32_t u = unit_at(l, at);
         Unit *unit = &l->units[u];
@@ -69,10 +64,9 @@ static void fill_depths(Lower *l)
     }
 }
 
-// A row unit of depth 0 hangs on values of earlier parts only: it is computed with its first reader, not at
-// the start of the part, where its result would wait in memory.
-static void delay_hanging(Lower *l)
-{
+// A row unit of depth 0 hangs on values of earlier parts only: it is computed with its first
+// reader, not at the start of the part, where its result would wait in memory.
+static void delay_hanging(Lower *l) {
     int32_t *need = ARENA_ARRAY(l->arena, int32_t, l->n_units);
     for (uint32_t u = 0; u < l->n_units; u++) need[u] = INT32_MAX;
     for (uint32_t at = l->n_units - 1; at >= 2; at--) {
@@ -90,10 +84,9 @@ static void delay_hanging(Lower *l)
     }
 }
 
-/* Groups -------------------------------------------------------------------------------------------- */
+/* Groups --------------------------------------------------------------------------------------- */
 
-static uint32_t find(Lower *l, uint32_t u)
-{
+static uint32_t find(Lower *l, uint32_t u) {
     while (l->units[u].leader != u) {
         l->units[u].leader = l->units[l->units[u].leader].leader;
         u = l->units[u].leader;
@@ -101,16 +94,16 @@ static uint32_t find(Lower *l, uint32_t u)
     return u;
 }
 
-static void join(Lower *l, uint32_t a, uint32_t b)
-{
+static void join(Lower *l, uint32_t a, uint32_t b) {
     a = find(l, a);
     b = find(l, b);
-    if (a < b) l->units[b].leader = a;
-    else l->units[a].leader = b;
+    if (a < b)
+        l->units[b].leader = a;
+    else
+        l->units[a].leader = b;
 }
 
-static bool may_join(const Lower *l, const Unit *a, const Unit *b)
-{
+static bool may_join(const Lower *l, const Unit *a, const Unit *b) {
     const Unit *both[] = { a, b };
     for (int i = 0; i < 2; i++) {
         if (both[i]->kind == UNIT_NONE || both[i]->kind == UNIT_KERNEL) return false;
@@ -119,12 +112,15 @@ static bool may_join(const Lower *l, const Unit *a, const Unit *b)
     return a->part == b->part && a->depth == b->depth && a->row == b->row && a->route == b->route;
 }
 
-// Readers of each node, as lists through the table of reads: head[node], next[read] are read index + 1.
-typedef struct Readers { uint32_t *head, *next, *unit; } Readers;
+// Readers of each node, as lists through the table of reads: head[node], next[read] are read index
+// + 1.
+typedef struct Readers {
+    uint32_t *head, *next, *unit;
+} Readers;
 
-static Readers list_readers(Lower *l)
-{
-    Readers r = { ARENA_ARRAY(l->arena, uint32_t, l->m->n_nodes), ARENA_ARRAY(l->arena, uint32_t, l->n_reads),
+static Readers list_readers(Lower *l) {
+    Readers r = { ARENA_ARRAY(l->arena, uint32_t, l->m->n_nodes),
+                  ARENA_ARRAY(l->arena, uint32_t, l->n_reads),
                   ARENA_ARRAY(l->arena, uint32_t, l->n_reads) };
     for (uint32_t u = l->n_units - 1; u > 0; u--) {
         const Unit *unit = &l->units[u];
@@ -138,8 +134,7 @@ static Readers list_readers(Lower *l)
     return r;
 }
 
-static void join_along_edges(Lower *l)
-{
+static void join_along_edges(Lower *l) {
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
@@ -148,8 +143,7 @@ static void join_along_edges(Lower *l)
     }
 }
 
-static void join_by_input(Lower *l, const Readers *r)
-{
+static void join_by_input(Lower *l, const Readers *r) {
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         const Type *type = model_type(l->m, n);
         Role role = l->info[n].role;
@@ -157,7 +151,8 @@ static void join_by_input(Lower *l, const Readers *r)
         if (!wide || (role != ROLE_ROW && role != ROLE_KERNEL)) continue;
         for (uint32_t a = r->head[n]; a; a = r->next[a - 1]) {
             const Unit *first = &l->units[r->unit[a - 1]];
-            if (first->row != type->row || first->route != type->route || is_indexed(l, first)) continue;
+            if (first->row != type->row || first->route != type->route || is_indexed(l, first))
+                continue;
             for (uint32_t b = r->next[a - 1]; b; b = r->next[b - 1]) {
                 const Unit *second = &l->units[r->unit[b - 1]];
                 if (is_indexed(l, second) || !may_join(l, first, second)) continue;
@@ -169,8 +164,7 @@ static void join_by_input(Lower *l, const Readers *r)
 }
 
 // Does the group of the indexed unit u also read u's first operand at the row itself?
-static bool is_read_twice(Lower *l, uint32_t u, const Readers *r)
-{
+static bool is_read_twice(Lower *l, uint32_t u, const Readers *r) {
     uint32_t read = l->reads[l->units[u].reads];
     uint32_t base = lower_indexed(l, model_arg(l->m, l->units[u].node, 0));
     for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
@@ -182,44 +176,47 @@ static bool is_read_twice(Lower *l, uint32_t u, const Readers *r)
         uint32_t other = r->unit[a - 1];
         if (find(l, other) != find(l, u)) continue;
         const Unit *unit = &l->units[other];
-        if (!is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base) return true;
+        if (!is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base)
+            return true;
     }
     return false;
 }
 
-/* Kernels ---------------------------------------------------------------------------------------------- */
+/* Kernels -------------------------------------------------------------------------------------- */
 
-static bool same_operands(const Model *m, uint32_t a, uint32_t b)
-{
+static bool same_operands(const Model *m, uint32_t a, uint32_t b) {
     const Node *x = model_at(m, a), *y = model_at(m, b);
     if (x->n_args != y->n_args) return false;
     Attr p = x->attr, q = y->attr;
     p.attend.part = q.attend.part = 0;
-    return !memcmp(&p, &q, sizeof p) && !memcmp(m->args + x->args, m->args + y->args, sizeof *m->args * x->n_args);
+    return !memcmp(&p, &q, sizeof p) &&
+           !memcmp(m->args + x->args, m->args + y->args, sizeof *m->args * x->n_args);
 }
 
 // attend with attend_lse, and the parts of attend_grad, come out of one kernel.
-static void join_siblings(Lower *l)
-{
+static void join_siblings(Lower *l) {
     const Model *m = l->m;
     uint32_t *seen = NULL, n_seen = 0, cap_seen = 0;
     for (uint32_t u = 1; u < m->n_nodes; u++) {
         Op op = m->nodes[u].op;
         bool grad = op == OP_ATTEND_GRAD;
-        if (l->units[u].kind != UNIT_KERNEL || (op != OP_ATTEND && op != OP_ATTEND_LSE && !grad)) continue;
+        if (l->units[u].kind != UNIT_KERNEL || (op != OP_ATTEND && op != OP_ATTEND_LSE && !grad))
+            continue;
         uint32_t i = 0;
         for (; i < n_seen; i++) {
             const Unit *other = &l->units[seen[i]];
-            if ((m->nodes[seen[i]].op == OP_ATTEND_GRAD) != grad || !same_operands(m, seen[i], u)) continue;
+            if ((m->nodes[seen[i]].op == OP_ATTEND_GRAD) != grad || !same_operands(m, seen[i], u))
+                continue;
             if (other->part == l->units[u].part && other->depth == l->units[u].depth) break;
         }
-        if (i < n_seen) join(l, seen[i], u);
-        else *ARENA_PUSH(l->arena, seen, n_seen, cap_seen) = u;
+        if (i < n_seen)
+            join(l, seen[i], u);
+        else
+            *ARENA_PUSH(l->arena, seen, n_seen, cap_seen) = u;
     }
 }
 
-static void make_kernels(Lower *l, const uint32_t *group)
-{
+static void make_kernels(Lower *l, const uint32_t *group) {
     uint32_t *kernel = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
     for (uint32_t at = 2; at < l->n_units; at++) {
         uint32_t u = unit_at(l, at);
@@ -248,8 +245,7 @@ static void make_kernels(Lower *l, const uint32_t *group)
     }
 }
 
-bool pass_fuse(Lower *l)
-{
+bool pass_fuse(Lower *l) {
     if (!lower_roles(l)) return false;
     fill_depths(l);
     delay_hanging(l);
@@ -276,8 +272,7 @@ bool pass_fuse(Lower *l)
     return true;
 }
 
-void dump_fuse(const Lower *l, Text *out)
-{
+void dump_fuse(const Lower *l, Text *out) {
     static const char row_letter[] = "-TRES";
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const Kernel *kernel = &l->kernels[k];
@@ -288,7 +283,9 @@ void dump_fuse(const Lower *l, Text *out)
         for (uint32_t i = 0; i < kernel->n_units; i++) {
             const Unit *unit = &l->units[kernel->units[i]];
             const char *name = op_info[l->m->nodes[unit->node].op].name;
-            const char *how = unit->kind == UNIT_STORE ? "store:" : unit->kind == UNIT_FINISH ? "finish:" : "";
+            const char *how = unit->kind == UNIT_STORE    ? "store:"
+                              : unit->kind == UNIT_FINISH ? "finish:"
+                                                          : "";
             text_printf(out, " %s%s%s", how, name, unit->stored ? "!" : "");
         }
         text_add(out, "\n");

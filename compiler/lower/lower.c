@@ -7,14 +7,13 @@
 #include "compiler/lower/pass.h"
 
 typedef struct Pass {
-    char letter;                 // of -d
+    char letter; // of -d
     const char *name;
     bool (*run)(Lower *);
     void (*dump)(const Lower *, Text *);
 } Pass;
 
-static void dump_model(const Lower *l, Text *out)
-{
+static void dump_model(const Lower *l, Text *out) {
     model_print(l->m, out, true);
 }
 
@@ -27,7 +26,8 @@ static const Pass passes[] = {
     { 'd', "describe", pass_describe, dump_describe },
     // Before place: the order decides who lives with whom.
     { 's', "schedule", pass_schedule, dump_schedule },
-    // Needs nothing of place; a kernel that cannot be generated is found before addresses are sought.
+    // Needs nothing of place; a kernel that cannot be generated is found before addresses are
+    // sought.
     { 'g', "generate", pass_generate, NULL },
     // All lives are known now.
     { 'a', "place", pass_place, dump_place },
@@ -35,8 +35,7 @@ static const Pass passes[] = {
     { 'e', "emit", pass_emit, NULL },
 };
 
-bool lower_fail(Lower *l, uint32_t node, const char *format, ...)
-{
+bool lower_fail(Lower *l, uint32_t node, const char *format, ...) {
     char message[sizeof l->from->diag.message];
     va_list list;
     va_start(list, format);
@@ -47,8 +46,7 @@ bool lower_fail(Lower *l, uint32_t node, const char *format, ...)
     return false;
 }
 
-int64_t lower_rows(const Lower *l, const Type *type)
-{
+int64_t lower_rows(const Lower *l, const Type *type) {
     switch ((RowKind)type->row) {
     case ROW_T: return l->tokens;
     case ROW_R: return l->tokens * model_top_k(l->m, type);
@@ -58,13 +56,11 @@ int64_t lower_rows(const Lower *l, const Type *type)
     }
 }
 
-static bool wants_dump(const LowerOptions *options, char letter)
-{
+static bool wants_dump(const LowerOptions *options, char letter) {
     return options->dump && options->dump_out && strchr(options->dump, letter);
 }
 
-static bool run_passes(Lower *l)
-{
+static bool run_passes(Lower *l) {
     for (int i = 0; i < COUNT_OF(passes); i++) {
         const Pass *pass = &passes[i];
         double start = time_seconds();
@@ -72,7 +68,8 @@ static bool run_passes(Lower *l)
 #ifndef NDEBUG
         if (!lower_verify(l, pass->letter)) return false;
 #endif
-        log_debug("lower %s %s: %.3f s", program_name[l->program], pass->name, time_seconds() - start);
+        log_debug("lower %s %s: %.3f s", program_name[l->program], pass->name,
+                  time_seconds() - start);
         if (!wants_dump(l->options, pass->letter) || !pass->dump) continue;
         text_printf(l->options->dump_out, "-- %s after %s\n", program_name[l->program], pass->name);
         pass->dump(l, l->options->dump_out);
@@ -81,19 +78,17 @@ static bool run_passes(Lower *l)
 }
 
 // Computed values first, then what is read from memory before the program runs, then numbers.
-static int operand_rank(const Model *m, uint32_t n)
-{
+static int operand_rank(const Model *m, uint32_t n) {
     while (op_info[m->nodes[n].op].class == CLASS_VIEW) n = model_arg(m, n, 0);
     OpClass class = op_info[m->nodes[n].op].class;
     if (m->nodes[n].op == OP_CONST || m->nodes[n].op == OP_CONSTANT) return 2;
     return class == CLASS_SOURCE || class == CLASS_GENERATOR;
 }
 
-// The graph orders operands of commutative operations by age. A number or a parameter that an earlier layer
-// has used before is older than one met first here, and equal work would look different. The model is
-// not built on any more, so its arguments may be swapped in place.
-static void order_operands(Model *m)
-{
+// The graph orders operands of commutative operations by age. A number or a parameter that an
+// earlier layer has used before is older than one met first here, and equal work would look
+// different. The model is not built on any more, so its arguments may be swapped in place.
+static void order_operands(Model *m) {
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         Op op = m->nodes[n].op;
         if (op != OP_ADD && op != OP_MUL && op != OP_EQ && op != OP_NE) continue;
@@ -104,8 +99,7 @@ static void order_operands(Model *m)
     }
 }
 
-static bool is_topological(const Model *m)
-{
+static bool is_topological(const Model *m) {
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         for (int i = 0; i < m->nodes[n].n_args; i++) {
             if (model_arg(m, n, i) >= n) return false;
@@ -114,8 +108,7 @@ static bool is_topological(const Model *m)
     return true;
 }
 
-bool lower_start(Lower *l, Program program)
-{
+bool lower_start(Lower *l, Program program) {
     l->program = program;
     bool have = program == PROGRAM_STEP && l->shared->step;
     l->m = have ? l->shared->step : model_program(l->from, program);
@@ -126,8 +119,7 @@ bool lower_start(Lower *l, Program program)
     return true;
 }
 
-static bool lower_program(Lower *l, Program program)
-{
+static bool lower_program(Lower *l, Program program) {
     Lower here = *l;
     here.arena = arena_create();
     if (!here.arena) return lower_fail(l, 0, "out of memory");
@@ -137,13 +129,15 @@ static bool lower_program(Lower *l, Program program)
     return done;
 }
 
-static bool check_options(Lower *l)
-{
+static bool check_options(Lower *l) {
     const LowerOptions *options = l->options;
     int64_t tokens = (int64_t)options->microbatch * l->from->sequence;
     if (options->microbatch < 1 || options->microbatches < 1 || tokens > INT32_MAX) {
-        lower_fail(l, 0, "expected 1 or more sequences and microbatches of at most %d tokens, got %d microbatches of %d "
-                   "sequences of %d", INT32_MAX, options->microbatches, options->microbatch, l->from->sequence);
+        lower_fail(l, 0,
+                   "expected 1 or more sequences and microbatches of at most %d tokens, got %d "
+                   "microbatches of %d "
+                   "sequences of %d",
+                   INT32_MAX, options->microbatches, options->microbatch, l->from->sequence);
         return false;
     }
     l->tokens = tokens;
@@ -151,15 +145,16 @@ static bool check_options(Lower *l)
     return true;
 }
 
-// Which parameters have a gradient decides their addresses, the same in plans with and without a step.
-static bool find_gradients(Lower *l)
-{
+// Which parameters have a gradient decides their addresses, the same in plans with and without a
+// step.
+static bool find_gradients(Lower *l) {
     bool wanted = l->options->programs[PROGRAM_STEP];
     Model *step = l->shared->step = model_program(l->from, PROGRAM_STEP);
     if (!step) return !wanted; // what cannot be trained may still be evaluated
     bool *has = l->shared->has_gradient = ARENA_ARRAY(l->plan->arena, bool, step->n_params);
     for (uint32_t n = 1; n < step->n_nodes; n++) {
-        if (step->nodes[n].op == OP_ACCUMULATE) has[step->nodes[model_arg(step, n, 0)].attr.index] = true;
+        if (step->nodes[n].op == OP_ACCUMULATE)
+            has[step->nodes[model_arg(step, n, 0)].attr.index] = true;
     }
     for (uint32_t i = 0; wanted && i < step->n_params; i++) {
         if (has[i] || step->params[i].is_state) continue;
@@ -169,8 +164,7 @@ static bool find_gradients(Lower *l)
     return true;
 }
 
-static bool lower_programs(Lower *l)
-{
+static bool lower_programs(Lower *l) {
     Plan *plan = l->plan;
     plan->model = arena_strdup(plan->arena, l->from->name ? l->from->name : "model");
     plan->target = "cpu";
@@ -183,11 +177,11 @@ static bool lower_programs(Lower *l)
         if (l->options->programs[program] && !lower_program(l, (Program)program)) return false;
     }
     if (plan_check(plan) == OK) return true;
-    return lower_fail(l, 0, "internal error: the plan does not pass its own check: %s", status_message());
+    return lower_fail(l, 0, "internal error: the plan does not pass its own check: %s",
+                      status_message());
 }
 
-Plan *lower_model(Model *model, const LowerOptions *options)
-{
+Plan *lower_model(Model *model, const LowerOptions *options) {
     Shared shared = { 0 };
     Lower l = { .from = model, .options = options, .shared = &shared };
     if (!check_options(&l)) return NULL;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the passes of lowering share: the state of one program on its way from graph to plan.
 //
-// Vocabulary. A *unit* is the smallest piece of work that a kernel can take over: a node to compute, a
-// node to store as it is seen (a view, a generator or a literal that a kernel needs in memory), the finish
-// of partial records, or an effect. Units are numbered like nodes; the finish of node n is n_nodes + n.
-// A *kernel* owns one or more units. A *buffer* is memory that kernels name; every act buffer has exactly
-// one kernel that writes it.
+// Vocabulary. A *unit* is the smallest piece of work that a kernel can take over: a node to
+// compute, a node to store as it is seen (a view, a generator or a literal that a kernel needs in
+// memory), the finish of partial records, or an effect. Units are numbered like nodes; the finish
+// of node n is n_nodes + n. A *kernel* owns one or more units. A *buffer* is memory that kernels
+// name; every act buffer has exactly one kernel that writes it.
 //
-// Depth, per part (forward, backward, update), is the number of kernels that must have ended before:
-// it never falls along an edge, kernels and indexed reads lie one deeper than what they read, and what
-// reads partial records lies one deeper than what makes them. Row groups of one depth are therefore
-// convex: any grouping inside (part, depth, row axis, route) is acyclic.
+// Depth, per part (forward, backward, update), is the number of kernels that must have ended
+// before: it never falls along an edge, kernels and indexed reads lie one deeper than what they
+// read, and what reads partial records lies one deeper than what makes them. Row groups of one
+// depth are therefore convex: any grouping inside (part, depth, row axis, route) is acyclic.
 #ifndef MOEC_LOWER_PASS_H
 #define MOEC_LOWER_PASS_H
 
@@ -30,103 +30,141 @@ typedef enum Role {
 
 typedef struct NodeInfo {
     uint8_t role;
-    bool forced;           // a copy is stored for a reader that needs memory
-    uint8_t forced_part;   // of the first such reader
-    bool absorbed;         // effect: done by the kernel that makes its value
-    uint32_t into;         // kernel: the accumulate or output effect it writes for, or 0
-    uint32_t n_readers;    // units that read it
-    uint32_t buffers;      // list of buffers keyed by this node, index + 1
+    bool forced;         // a copy is stored for a reader that needs memory
+    uint8_t forced_part; // of the first such reader
+    bool absorbed;       // effect: done by the kernel that makes its value
+    uint32_t into;       // kernel: the accumulate or output effect it writes for, or 0
+    uint32_t n_readers;  // units that read it
+    uint32_t buffers;    // list of buffers keyed by this node, index + 1
 } NodeInfo;
 
-typedef enum UnitKind { UNIT_NONE, UNIT_ROW, UNIT_KERNEL, UNIT_STORE, UNIT_EFFECT, UNIT_FINISH } UnitKind;
+typedef enum UnitKind {
+    UNIT_NONE,
+    UNIT_ROW,
+    UNIT_KERNEL,
+    UNIT_STORE,
+    UNIT_EFFECT,
+    UNIT_FINISH
+} UnitKind;
 
 typedef struct Unit {
     uint8_t kind, part, row;
-    bool stored;           // other kernels read its value
+    bool stored; // other kernels read its value
     uint32_t route, node;
     uint32_t reads, n_reads; // in l->reads
     int32_t depth;
-    uint32_t leader;       // union-find
-    uint32_t kernel;       // index + 1
+    uint32_t leader; // union-find
+    uint32_t kernel; // index + 1
 } Unit;
 
-// A read is a node id; the bit says that the node's stored copy is meant where it also has another form.
+// A read is a node id; the bit says that the node's stored copy is meant where it also has another
+// form.
 #define READ_STORED 0x80000000u
-static inline uint32_t read_node(uint32_t read) { return read & ~READ_STORED; }
+static inline uint32_t read_node(uint32_t read) {
+    return read & ~READ_STORED;
+}
 
 typedef enum BufferKind {
-    BUFFER_VALUE, BUFFER_PARTIALS, BUFFER_ROW_OF_SLOT, BUFFER_SLOT_OF_ROW, BUFFER_OFFSETS,
-    BUFFER_SPARE,   // a result of the kernel that nobody reads; k: which
-    BUFFER_PARAM, BUFFER_GRADIENT, BUFFER_TOTAL, BUFFER_OUTPUT, // keyed by the param or effect node
-    BUFFER_METRIC,  // k: slot
-    BUFFER_INPUT,   // k: kind << 16 | (uint16_t)ahead
-    BUFFER_SCALARS, BUFFER_FLAT /* k: region */, BUFFER_NORM,
+    BUFFER_VALUE,
+    BUFFER_PARTIALS,
+    BUFFER_ROW_OF_SLOT,
+    BUFFER_SLOT_OF_ROW,
+    BUFFER_OFFSETS,
+    BUFFER_SPARE, // a result of the kernel that nobody reads; k: which
+    BUFFER_PARAM,
+    BUFFER_GRADIENT,
+    BUFFER_TOTAL,
+    BUFFER_OUTPUT, // keyed by the param or effect node
+    BUFFER_METRIC, // k: slot
+    BUFFER_INPUT,  // k: kind << 16 | (uint16_t)ahead
+    BUFFER_SCALARS,
+    BUFFER_FLAT /* k: region */,
+    BUFFER_NORM,
 } BufferKind;
 
 typedef struct Buffer {
     uint8_t kind, region, dtype, n_dims;
     uint32_t node;
     int32_t k;
-    uint32_t next;                // same node, index + 1
+    uint32_t next; // same node, index + 1
     int64_t dims[PLAN_MAX_DIMS], bytes, offset;
-    uint32_t writer;              // kernel index + 1; act and outputs
-    uint32_t n_readers;           // kernels
+    uint32_t writer;    // kernel index + 1; act and outputs
+    uint32_t n_readers; // kernels
     int32_t first, last;
-    uint32_t plan;                // index in the program, + 1
+    uint32_t plan; // index in the program, + 1
 } Buffer;
 
-typedef struct Bind { const char *name; uint32_t buffer; uint8_t mode; } Bind;
+typedef struct Bind {
+    const char *name;
+    uint32_t buffer;
+    uint8_t mode;
+} Bind;
 
-typedef enum SegmentKind { SEGMENT_CLEAR, SEGMENT_FORWARD, SEGMENT_BACKWARD, SEGMENT_UPDATE, N_SEGMENTS } SegmentKind;
+typedef enum SegmentKind {
+    SEGMENT_CLEAR,
+    SEGMENT_FORWARD,
+    SEGMENT_BACKWARD,
+    SEGMENT_UPDATE,
+    N_SEGMENTS
+} SegmentKind;
 extern const char *const segment_name[N_SEGMENTS];
 
 typedef struct Kernel {
     KernelDesc desc;
     uint8_t segment;
-    int32_t depth, late;          // late: depth at which its first reader needs it
-    uint32_t node;                // what an error points at
-    uint32_t *units, n_units;     // ascending
-    Bind *binds; uint32_t n_binds, cap_binds;
-    uint32_t plan;                // index in plan->kernels
-    int32_t time;                 // instruction number
+    int32_t depth, late;      // late: depth at which its first reader needs it
+    uint32_t node;            // what an error points at
+    uint32_t *units, n_units; // ascending
+    Bind *binds;
+    uint32_t n_binds, cap_binds;
+    uint32_t plan; // index in plan->kernels
+    int32_t time;  // instruction number
 } Kernel;
 
 typedef struct Lower {
-    Model *from;                  // traced model: carries the diagnostic
+    Model *from; // traced model: carries the diagnostic
     const LowerOptions *options;
     Plan *plan;
     Codegen *codegen;
-    Arena *arena;                 // of this program's lowering
-    Model *m;                     // of this program
+    Arena *arena; // of this program's lowering
+    Model *m;     // of this program
     Program program;
     int64_t tokens, sequences;
     NodeInfo *info;
-    Unit *units; uint32_t n_units; // 2 * n_nodes
+    Unit *units;
+    uint32_t n_units; // 2 * n_nodes
     uint32_t *reads, n_reads, cap_reads;
-    Kernel *kernels; uint32_t n_kernels, cap_kernels;
-    Buffer *buffers; uint32_t n_buffers, cap_buffers;
-    uint32_t loose;               // buffers keyed by no node, index + 1
-    uint32_t *order;              // kernels in the order of instructions
+    Kernel *kernels;
+    uint32_t n_kernels, cap_kernels;
+    Buffer *buffers;
+    uint32_t n_buffers, cap_buffers;
+    uint32_t loose;  // buffers keyed by no node, index + 1
+    uint32_t *order; // kernels in the order of instructions
     int32_t segment_first[N_SEGMENTS + 1];
-    uint32_t *stamp;              // by node: kernel index + 1 of its last visit
+    uint32_t *stamp; // by node: kernel index + 1 of its last visit
     int64_t totals_bytes, act_bytes, act_bound;
     struct Shared *shared;
 } Lower;
 
 // What the programs of one plan have in common.
 typedef struct Shared {
-    uint32_t *param_index;                    // of the model's parameters, in plan->params
-    bool *has_gradient;                       // by parameter; NULL: all but states have one
-    Model *step;                              // the step's graph, until it is lowered
-    struct { int32_t k; int64_t offset; } inputs[64]; int n_inputs;
+    uint32_t *param_index; // of the model's parameters, in plan->params
+    bool *has_gradient;    // by parameter; NULL: all but states have one
+    Model *step;           // the step's graph, until it is lowered
+    struct {
+        int32_t k;
+        int64_t offset;
+    } inputs[64];
+    int n_inputs;
     int64_t io_bytes;
 } Shared;
 
 /* lower.c */
 
-bool lower_fail(Lower *l, uint32_t node, const char *format, ...) PRINTF_LIKE(3, 4); // message at node's line
-bool lower_start(Lower *l, Program program);                    // makes l->m
-int64_t lower_rows(const Lower *l, const Type *type);           // of its row axis; 1 for rowless
+// Message at the node's line; false.
+bool lower_fail(Lower *l, uint32_t node, const char *format, ...) PRINTF_LIKE(3, 4);
+bool lower_start(Lower *l, Program program);          // makes l->m
+int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for rowless
 
 /* precision.c */
 
@@ -137,20 +175,19 @@ bool pass_precision(Lower *l);
 bool lower_roles(Lower *l);
 // The node whose memory holds n's elements in n's order: n without views that move nothing.
 uint32_t lower_plain(const Lower *l, uint32_t n);
-uint32_t lower_base(const Lower *l, uint32_t n);                // n without any views
-// n without the views that an indexed read looks through: those that keep the row, or have none below.
-uint32_t lower_indexed(const Lower *l, uint32_t n);
+uint32_t lower_base(const Lower *l, uint32_t n); // n without any views
 // What an indexed node reads at any row: n without views, down to one that changes the row axis.
-uint32_t lower_indexed_base(const Lower *l, uint32_t n);
-bool lower_is_partial(const Lower *l, uint32_t n);              // row_sum, row_max to rowless
+uint32_t lower_indexed(const Lower *l, uint32_t n);
+bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowless
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).
 uint32_t lower_producer(const Lower *l, uint32_t read);
-int lower_effect_value(Op op);                                  // which operand an effect stores
+int lower_effect_value(Op op); // which operand an effect stores
 
 /* fuse.c */
 
 bool pass_fuse(Lower *l);
-uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i); // the unit behind its i-th read, or 0
+// The unit behind the i-th read of a unit, or 0.
+uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i);
 void dump_fuse(const Lower *l, Text *out);
 
 /* describe.c, body.c, buffers.c: kernels with their buffers */
@@ -159,9 +196,10 @@ bool pass_describe(Lower *l);
 void dump_describe(const Lower *l, Text *out);
 bool body_describe(Lower *l, uint32_t kernel);
 uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k); // index; made if new
-uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node, int32_t k); // index + 1 or 0
-uint32_t lower_value(Lower *l, uint32_t read);                  // buffer of a source, generator or value
-bool buffer_is_made(const Buffer *buffer);                      // its kernel must precede its readers
+uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
+                           int32_t k);         // index + 1 or 0
+uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator or value
+bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
 
 /* schedule.c */
@@ -175,20 +213,24 @@ bool pass_generate(Lower *l);
 
 /* place.c */
 
-typedef struct Interval { int64_t bytes; int32_t first, last; int64_t offset; } Interval;
-// Offsets such that no two intervals that are alive at one time overlap; returns the peak. `bound`: largest
-// sum of live bytes at any time. Sizes are rounded up to PLAN_GRAIN.
+typedef struct Interval {
+    int64_t bytes;
+    int32_t first, last;
+    int64_t offset;
+} Interval;
+// Offsets such that no two intervals that are alive at one time overlap; returns the peak. `bound`:
+// largest sum of live bytes at any time. Sizes are rounded up to PLAN_GRAIN.
 int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bound);
 bool pass_place(Lower *l);
 void dump_place(const Lower *l, Text *out);
 
 /* emit.c */
 
-bool emit_params(Lower *l);                                      // once per plan
+bool emit_params(Lower *l); // once per plan
 bool pass_emit(Lower *l);
 
 /* verify.c */
 
-bool lower_verify(Lower *l, char letter);                        // what must hold after that pass
+bool lower_verify(Lower *l, char letter); // what must hold after that pass
 
 #endif

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses of buffers that live for a part of a program only.
 //
-// Best fit: buffers in some order, each into the smallest gap between those already placed whose lives
-// overlap its own, else on top of them. Three orders are tried and the lowest peak is kept; no placement
-// can be lower than the bound, the largest sum of bytes alive at one time.
+// Best fit: buffers in some order, each into the smallest gap between those already placed whose
+// lives overlap its own, else on top of them. Three orders are tried and the lowest peak is kept;
+// no placement can be lower than the bound, the largest sum of bytes alive at one time.
 #include <stdlib.h>
 
 #include "compiler/lower/pass.h"
 
-typedef struct Key { uint32_t item; int64_t first, second, third; } Key; // descending
+typedef struct Key {
+    uint32_t item;
+    int64_t first, second, third;
+} Key; // descending
 
-static int compare_keys(const void *a, const void *b)
-{
+static int compare_keys(const void *a, const void *b) {
     const Key *x = a, *y = b;
     if (x->first != y->first) return x->first < y->first ? 1 : -1;
     if (x->second != y->second) return x->second < y->second ? 1 : -1;
@@ -19,8 +21,7 @@ static int compare_keys(const void *a, const void *b)
     return x->item < y->item ? -1 : x->item > y->item;
 }
 
-static int64_t lower_bound(const Interval *items, uint32_t n, Arena *scratch)
-{
+static int64_t lower_bound(const Interval *items, uint32_t n, Arena *scratch) {
     int32_t end = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (items[i].last + 1 > end) end = items[i].last + 1;
@@ -39,15 +40,13 @@ static int64_t lower_bound(const Interval *items, uint32_t n, Arena *scratch)
     return most;
 }
 
-static bool overlaps(const Interval *a, const Interval *b)
-{
+static bool overlaps(const Interval *a, const Interval *b) {
     return a->first <= b->last && b->first <= a->last;
 }
 
 // Offset of one item; `placed` are those before it, by address.
-static int64_t best_fit(const Interval *items, const Interval *item, const int64_t *at, const uint32_t *placed,
-                        uint32_t n_placed)
-{
+static int64_t best_fit(const Interval *items, const Interval *item, const int64_t *at,
+                        const uint32_t *placed, uint32_t n_placed) {
     int64_t bytes = round_up(item->bytes, PLAN_GRAIN), top = 0, best = -1, best_gap = INT64_MAX;
     for (uint32_t i = 0; i < n_placed; i++) {
         uint32_t other = placed[i];
@@ -62,8 +61,8 @@ static int64_t best_fit(const Interval *items, const Interval *item, const int64
     return best >= 0 ? best : top;
 }
 
-static int64_t place_in_order(const Interval *items, uint32_t n, const Key *keys, uint32_t *placed, int64_t *at)
-{
+static int64_t place_in_order(const Interval *items, uint32_t n, const Key *keys, uint32_t *placed,
+                              int64_t *at) {
     int64_t peak = 0;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t item = keys[i].item, to = i;
@@ -75,8 +74,7 @@ static int64_t place_in_order(const Interval *items, uint32_t n, const Key *keys
     return peak;
 }
 
-static Key key_of(const Interval *item, uint32_t index, int order)
-{
+static Key key_of(const Interval *item, uint32_t index, int order) {
     int64_t bytes = round_up(item->bytes, PLAN_GRAIN), life = item->last - item->first + 1;
     if (order == 0) return (Key){ index, bytes, life, 0 };
     // Above 2^31 units of grain times life the product would not fit; sizes stay well below.
@@ -84,8 +82,7 @@ static Key key_of(const Interval *item, uint32_t index, int order)
     return (Key){ index, -(int64_t)item->first, bytes, life };
 }
 
-int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bound)
-{
+int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bound) {
     *bound = lower_bound(items, n, scratch);
     Key *keys = ARENA_ARRAY(scratch, Key, n);
     uint32_t *placed = ARENA_ARRAY(scratch, uint32_t, n);
@@ -101,14 +98,14 @@ int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bo
     return n ? best : 0;
 }
 
-bool pass_place(Lower *l)
-{
+bool pass_place(Lower *l) {
     Interval *items = ARENA_ARRAY(l->arena, Interval, l->n_buffers);
     uint32_t *which = ARENA_ARRAY(l->arena, uint32_t, l->n_buffers), n = 0;
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         const Buffer *buffer = &l->buffers[b];
         if (buffer->region != REGION_act) continue;
-        items[n] = (Interval){ .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last };
+        items[n] =
+            (Interval){ .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last };
         which[n++] = b;
     }
     l->act_bytes = place_intervals(items, n, l->arena, &l->act_bound);
@@ -116,8 +113,7 @@ bool pass_place(Lower *l)
     return true;
 }
 
-void dump_place(const Lower *l, Text *out)
-{
+void dump_place(const Lower *l, Text *out) {
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         const Buffer *buffer = &l->buffers[b];
         if (buffer->region != REGION_act) continue;

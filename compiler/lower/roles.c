@@ -1,65 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each node of a program is to lowering, which units there are, and what each unit reads.
 //
-// Row programs look through views and evaluate maps of generators again wherever they are read: these
-// nodes have no unit. Kernels with an entry of their own (contractions, routes, sums into sequences and
-// experts) and indexed reads want memory: what has none is forced, that is, stored as it is seen by a
-// unit of its own.
+// Row programs look through views and evaluate maps of generators again wherever they are read:
+// these nodes have no unit. Kernels with an entry of their own (contractions, routes, sums into
+// sequences and experts) and indexed reads want memory: what has none is forced, that is, stored as
+// it is seen by a unit of its own.
 #include "compiler/lower/pass.h"
 
-static OpClass class_of(const Model *m, uint32_t n)
-{
+static OpClass class_of(const Model *m, uint32_t n) {
     return op_info[m->nodes[n].op].class;
 }
 
-bool lower_is_partial(const Lower *l, uint32_t n)
-{
+bool lower_is_partial(const Lower *l, uint32_t n) {
     return class_of(l->m, n) == CLASS_PARTIAL && l->m->nodes[n].type.row == ROW_NONE;
 }
 
-static bool moves_nothing(const Model *m, uint32_t n)
-{
+static bool moves_nothing(const Model *m, uint32_t n) {
     const Node *node = model_at(m, n);
     const Type *to = &node->type, *from = model_type(m, model_arg(m, n, 0));
     switch (node->op) {
-    case OP_RESHAPE: case OP_KEEP: case OP_RECOMPUTE: case OP_STOP_GRADIENT:
-        return true;
-    case OP_BROADCAST: case OP_SLICE:
-        return to->row == from->row && to->route == from->route && type_features(to) == type_features(from);
-    case OP_TRANSPOSE:
-        return from->dim[from->rank - 1] == 1 || from->dim[from->rank - 2] == 1;
-    default:
-        return false;
+    case OP_RESHAPE:
+    case OP_KEEP:
+    case OP_RECOMPUTE:
+    case OP_STOP_GRADIENT: return true;
+    case OP_BROADCAST:
+    case OP_SLICE:
+        return to->row == from->row && to->route == from->route &&
+               type_features(to) == type_features(from);
+    case OP_TRANSPOSE: return from->dim[from->rank - 1] == 1 || from->dim[from->rank - 2] == 1;
+    default: return false;
     }
 }
 
-uint32_t lower_plain(const Lower *l, uint32_t n)
-{
+uint32_t lower_plain(const Lower *l, uint32_t n) {
     while (class_of(l->m, n) == CLASS_VIEW && moves_nothing(l->m, n)) n = model_arg(l->m, n, 0);
     return n;
 }
 
-uint32_t lower_base(const Lower *l, uint32_t n)
-{
+uint32_t lower_base(const Lower *l, uint32_t n) {
     while (class_of(l->m, n) == CLASS_VIEW) n = model_arg(l->m, n, 0);
     return n;
 }
 
-// A row of experts or sequences under rows or tokens is another row than the one that is asked for.
-static bool moves_row(const Model *m, uint32_t n)
-{
-    uint8_t from = model_type(m, model_arg(m, n, 0))->row;
-    return from != ROW_NONE && from != m->nodes[n].type.row;
-}
-
-uint32_t lower_indexed(const Lower *l, uint32_t n)
-{
-    while (class_of(l->m, n) == CLASS_VIEW && !moves_row(l->m, n)) n = model_arg(l->m, n, 0);
-    return n;
-}
-
-uint32_t lower_indexed_base(const Lower *l, uint32_t n)
-{
+// A broadcast to another row axis ends the walk: its row is not the row of what it reads.
+uint32_t lower_indexed(const Lower *l, uint32_t n) {
     while (class_of(l->m, n) == CLASS_VIEW) {
         uint32_t x = model_arg(l->m, n, 0);
         const Type *to = model_type(l->m, n), *from = model_type(l->m, x);
@@ -69,8 +53,7 @@ uint32_t lower_indexed_base(const Lower *l, uint32_t n)
     return n;
 }
 
-uint32_t lower_producer(const Lower *l, uint32_t read)
-{
+uint32_t lower_producer(const Lower *l, uint32_t read) {
     uint32_t n = read_node(read);
     const NodeInfo *info = &l->info[n];
     if (info->role == ROLE_KERNEL) return n;
@@ -78,10 +61,9 @@ uint32_t lower_producer(const Lower *l, uint32_t read)
     return (read & READ_STORED) && info->forced ? n : 0;
 }
 
-/* Roles ----------------------------------------------------------------------------------------- */
+/* Roles ---------------------------------------------------------------------------------------- */
 
-static void mark_live(Lower *l)
-{
+static void mark_live(Lower *l) {
     const Model *m = l->m;
     for (uint32_t i = 0; i < m->n_effects; i++) l->info[m->effects[i]].role = ROLE_ROW;
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
@@ -91,10 +73,9 @@ static void mark_live(Lower *l)
     }
 }
 
-// A function of generators and numbers that costs less to evaluate again than to store. A loss seed, say:
-// stored, it would join what only happens to share it.
-static bool is_float(const Lower *l, uint32_t n)
-{
+// A function of generators and numbers that costs less to evaluate again than to store. A loss
+// seed, say: stored, it would join what only happens to share it.
+static bool is_float(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     bool map = op_info[node->op].class == CLASS_MAP;
     if (l->options->no_fusion || !(map || node->op == OP_ONE_HOT)) return false;
@@ -107,8 +88,7 @@ static bool is_float(const Lower *l, uint32_t n)
     return true;
 }
 
-static Role role_of(const Lower *l, uint32_t n)
-{
+static Role role_of(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     if (node->op == OP_CONST || node->op == OP_CONSTANT) return ROLE_LITERAL;
     if (node->op == OP_TOTAL) return ROLE_SOURCE;
@@ -117,22 +97,23 @@ static Role role_of(const Lower *l, uint32_t n)
     case CLASS_GENERATOR: return ROLE_GENERATOR;
     case CLASS_VIEW: return ROLE_INLINE;
     case CLASS_EFFECT: return ROLE_EFFECT;
-    case CLASS_CONTRACT: case CLASS_BARRIER: return ROLE_KERNEL;
+    case CLASS_CONTRACT:
+    case CLASS_BARRIER: return ROLE_KERNEL;
     case CLASS_PARTIAL: return lower_is_partial(l, n) ? ROLE_ROW : ROLE_KERNEL;
     default: return is_float(l, n) ? ROLE_INLINE : ROLE_ROW;
     }
 }
 
-/* Reads ------------------------------------------------------------------------------------------ */
+/* Reads ---------------------------------------------------------------------------------------- */
 
-static bool is_input(Op op)
-{
-    return op == OP_TOKENS || op == OP_LABELS || op == OP_POSITIONS || op == OP_SEGMENTS || op == OP_N_VALID;
+static bool is_input(Op op) {
+    return op == OP_TOKENS || op == OP_LABELS || op == OP_POSITIONS || op == OP_SEGMENTS ||
+           op == OP_N_VALID;
 }
 
-// The read of a reader that wants `n` in memory; forces a copy where there is none. `copy`: even of sources.
-static uint32_t need_memory(Lower *l, uint32_t reader, uint32_t n, bool copy)
-{
+// The read of a reader that wants `n` in memory; forces a copy where there is none. `copy`: even of
+// sources.
+static uint32_t need_memory(Lower *l, uint32_t reader, uint32_t n, bool copy) {
     NodeInfo *info = &l->info[n];
     if (info->role == ROLE_ROW || info->role == ROLE_KERNEL) return n;
     if (info->role == ROLE_SOURCE && !copy) return n;
@@ -143,8 +124,7 @@ static uint32_t need_memory(Lower *l, uint32_t reader, uint32_t n, bool copy)
     return n | READ_STORED;
 }
 
-static void add_read(Lower *l, Unit *unit, uint32_t read)
-{
+static void add_read(Lower *l, Unit *unit, uint32_t read) {
     for (uint32_t i = 0; i < unit->n_reads; i++) {
         if (l->reads[unit->reads + i] == read) return;
     }
@@ -153,8 +133,7 @@ static void add_read(Lower *l, Unit *unit, uint32_t read)
 }
 
 // What a row program reads to know `n`: through views and maps of generators, down to memory.
-static void add_row_reads(Lower *l, Unit *unit, uint32_t n)
-{
+static void add_row_reads(Lower *l, Unit *unit, uint32_t n) {
     Role role = l->info[n].role;
     if (role == ROLE_LITERAL) return;
     if (role != ROLE_INLINE) {
@@ -164,13 +143,11 @@ static void add_row_reads(Lower *l, Unit *unit, uint32_t n)
     for (int i = 0; i < l->m->nodes[n].n_args; i++) add_row_reads(l, unit, model_arg(l->m, n, i));
 }
 
-int lower_effect_value(Op op)
-{
+int lower_effect_value(Op op) {
     return op == OP_ACCUMULATE || op == OP_UPDATE;
 }
 
-static void start_unit(Lower *l, uint32_t index, UnitKind kind, uint32_t node, const Type *rows)
-{
+static void start_unit(Lower *l, uint32_t index, UnitKind kind, uint32_t node, const Type *rows) {
     Unit *unit = &l->units[index];
     *unit = (Unit){ .kind = (uint8_t)kind, .node = node, .leader = index, .reads = l->n_reads };
     if (!rows) return;
@@ -179,8 +156,7 @@ static void start_unit(Lower *l, uint32_t index, UnitKind kind, uint32_t node, c
     if (rows->row == ROW_R) add_read(l, unit, rows->route);
 }
 
-static void read_kernel(Lower *l, uint32_t n)
-{
+static void read_kernel(Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     Unit *unit = &l->units[n];
     bool grouped = false;
@@ -196,27 +172,28 @@ static void read_kernel(Lower *l, uint32_t n)
     }
 }
 
-static void read_row(Lower *l, uint32_t n)
-{
+static void read_row(Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     Unit *unit = &l->units[n];
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(l->m, n, i);
         bool indexed = i == 0 && op_info[node->op].class == CLASS_INDEX;
-        if (indexed) add_read(l, unit, need_memory(l, n, lower_indexed(l, arg), false));
-        else add_row_reads(l, unit, arg);
+        if (indexed)
+            add_read(l, unit, need_memory(l, n, lower_indexed(l, arg), false));
+        else
+            add_row_reads(l, unit, arg);
     }
 }
 
-static void make_units(Lower *l)
-{
+static void make_units(Lower *l) {
     const Model *m = l->m;
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         const Node *node = &m->nodes[n];
         Role role = l->info[n].role;
         if (role == ROLE_ROW) {
             bool partial = lower_is_partial(l, n);
-            start_unit(l, n, UNIT_ROW, n, partial ? model_type(m, model_arg(m, n, 0)) : &node->type);
+            start_unit(l, n, UNIT_ROW, n,
+                       partial ? model_type(m, model_arg(m, n, 0)) : &node->type);
             read_row(l, n);
             if (!partial) continue;
             start_unit(l, m->n_nodes + n, UNIT_FINISH, n, NULL);
@@ -229,49 +206,52 @@ static void make_units(Lower *l)
             uint32_t value = model_arg(m, n, lower_effect_value(node->op));
             start_unit(l, n, UNIT_EFFECT, n, model_type(m, value));
             // A state is written last, and from a copy: other updates may still want its old value.
-            if (node->op == OP_UPDATE) add_read(l, &l->units[n], need_memory(l, n, lower_plain(l, value), true));
-            else add_row_reads(l, &l->units[n], value);
+            if (node->op == OP_UPDATE)
+                add_read(l, &l->units[n], need_memory(l, n, lower_plain(l, value), true));
+            else
+                add_row_reads(l, &l->units[n], value);
         }
     }
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         if (!l->info[n].forced) continue;
-        // A forced source has a copy beside its own memory; nodes with units of their own are never forced.
+        // A forced source has a copy beside its own memory; nodes with units of their own are never
+        // forced.
         start_unit(l, n, UNIT_STORE, n, &m->nodes[n].type);
         add_row_reads(l, &l->units[n], n);
     }
 }
 
-/* Effects done by the kernel of their value ------------------------------------------------------- */
+/* Effects done by the kernel of their value ---------------------------------------------------- */
 
-static void count_readers(Lower *l)
-{
+static void count_readers(Lower *l) {
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t read = l->reads[unit->reads + i];
-            if (unit->kind != UNIT_FINISH && lower_producer(l, read)) l->info[read_node(read)].n_readers++;
+            if (unit->kind != UNIT_FINISH && lower_producer(l, read))
+                l->info[read_node(read)].n_readers++;
         }
     }
 }
 
-static bool can_add_in_place(const Lower *l, uint32_t n)
-{
+static bool can_add_in_place(const Lower *l, uint32_t n) {
     Op op = l->m->nodes[n].op;
     return l->info[n].role == ROLE_KERNEL && l->info[n].n_readers == 1 &&
            (op == OP_MATMUL_W || op == OP_EMBED_W || op == OP_ROW_SUM);
 }
 
-static void absorb_effects(Lower *l)
-{
+static void absorb_effects(Lower *l) {
     const Model *m = l->m;
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         Op op = m->nodes[n].op;
         if (l->info[n].role != ROLE_EFFECT || (op != OP_ACCUMULATE && op != OP_OUTPUT)) continue;
         uint32_t value = lower_plain(l, model_arg(m, n, lower_effect_value(op)));
         NodeInfo *info = &l->info[value];
-        bool made = info->role == ROLE_KERNEL || (info->role == ROLE_ROW && !lower_is_partial(l, value));
+        bool made =
+            info->role == ROLE_KERNEL || (info->role == ROLE_ROW && !lower_is_partial(l, value));
         bool whole = m->nodes[value].op != OP_ROUTE && !info->into;
-        if (op == OP_ACCUMULATE ? !can_add_in_place(l, value) || info->into : !made || !whole) continue;
+        if (op == OP_ACCUMULATE ? !can_add_in_place(l, value) || info->into : !made || !whole)
+            continue;
         info->into = n;
         l->info[n].absorbed = true;
         l->units[n].kind = UNIT_NONE;
@@ -279,8 +259,7 @@ static void absorb_effects(Lower *l)
     }
 }
 
-bool lower_roles(Lower *l)
-{
+bool lower_roles(Lower *l) {
     const Model *m = l->m;
     l->info = ARENA_ARRAY(l->arena, NodeInfo, m->n_nodes);
     l->n_units = 2 * m->n_nodes;

@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order of kernels inside each segment, and with it the life of every buffer.
 //
-// List scheduling: of the kernels whose operands exist, one that leaves no more memory in use than before;
-// else the one whose result is wanted first, else the first. Times are positions in the finished list.
+// List scheduling: of the kernels whose operands exist, one that leaves no more memory in use than
+// before; else the one whose result is wanted first, else the first. Times are positions in the
+// finished list.
 #include "compiler/lower/pass.h"
 
 const char *const segment_name[N_SEGMENTS] = { "clear", "forward", "backward", "update" };
 
 typedef struct Scheduler {
     Lower *l;
-    uint32_t *waits;              // by kernel: operands that do not exist yet
-    uint32_t *left;               // by buffer: reads to come
+    uint32_t *waits;                  // by kernel: operands that do not exist yet
+    uint32_t *left;                   // by buffer: reads to come
     uint32_t *readers, *reader_first; // kernels that read each buffer, one entry a read
     uint32_t *ready, n_ready, cap_ready;
 } Scheduler;
 
-// Phases of a segment run one after another. The optimizer comes first; states are written when nobody
-// reads their old value any more.
-static int phase_of(const Lower *l, uint32_t kernel)
-{
+// Phases of a segment run one after another. The optimizer comes first; states are written when
+// nobody reads their old value any more.
+static int phase_of(const Lower *l, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
     if (k->depth < 0) return k->depth;
     if (!k->n_units) return 0;
     return l->m->nodes[l->units[k->units[0]].node].op == OP_UPDATE;
 }
 
-static void list_readers(Scheduler *s)
-{
+static void list_readers(Scheduler *s) {
     Lower *l = s->l;
     s->left = ARENA_ARRAY(l->arena, uint32_t, l->n_buffers);
     s->reader_first = ARENA_ARRAY(l->arena, uint32_t, l->n_buffers + 1);
@@ -45,22 +44,21 @@ static void list_readers(Scheduler *s)
     }
 }
 
-static bool waits_for(const Lower *l, uint32_t kernel, const Bind *bind)
-{
+static bool waits_for(const Lower *l, uint32_t kernel, const Bind *bind) {
     const Buffer *buffer = &l->buffers[bind->buffer];
     if (bind->mode != OPERAND_READ || !buffer_is_made(buffer) || !buffer->writer) return false;
     return l->kernels[buffer->writer - 1].segment == l->kernels[kernel].segment;
 }
 
 // Kernels of a segment in any topological order; returns how many there are.
-static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out)
-{
+static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out) {
     Lower *l = s->l;
     uint32_t n = 0;
     uint32_t *waits = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         if (l->kernels[k].segment != segment) continue;
-        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++) waits[k] += waits_for(l, k, &l->kernels[k].binds[i]);
+        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
+            waits[k] += waits_for(l, k, &l->kernels[k].binds[i]);
         s->waits[k] = waits[k];
         if (!waits[k]) out[n++] = k;
     }
@@ -71,15 +69,15 @@ static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out)
             if (kernel->binds[i].mode != OPERAND_WRITE || !buffer_is_made(&l->buffers[b])) continue;
             for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++) {
                 uint32_t reader = s->readers[r];
-                if (l->kernels[reader].segment == segment && --waits[reader] == 0) out[n++] = reader;
+                if (l->kernels[reader].segment == segment && --waits[reader] == 0)
+                    out[n++] = reader;
             }
         }
     }
     return n;
 }
 
-static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n)
-{
+static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n) {
     Lower *l = s->l;
     for (uint32_t at = n; at-- > 0;) {
         Kernel *kernel = &l->kernels[order[at]];
@@ -89,7 +87,8 @@ static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n)
             if (kernel->binds[i].mode != OPERAND_WRITE || !buffer_is_made(&l->buffers[b])) continue;
             for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++) {
                 const Kernel *reader = &l->kernels[s->readers[r]];
-                if (reader->segment == kernel->segment && reader->late - 1 < need) need = reader->late - 1;
+                if (reader->segment == kernel->segment && reader->late - 1 < need)
+                    need = reader->late - 1;
             }
         }
         kernel->late = need == INT32_MAX || need < kernel->depth ? kernel->depth : need;
@@ -97,8 +96,7 @@ static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n)
 }
 
 // Bytes in use after the kernel less those before it.
-static int64_t growth(const Scheduler *s, uint32_t kernel)
-{
+static int64_t growth(const Scheduler *s, uint32_t kernel) {
     const Lower *l = s->l;
     const Kernel *k = &l->kernels[kernel];
     int64_t bytes = 0;
@@ -106,13 +104,13 @@ static int64_t growth(const Scheduler *s, uint32_t kernel)
         const Buffer *buffer = &l->buffers[k->binds[i].buffer];
         if (buffer->region != REGION_act) continue;
         if (k->binds[i].mode == OPERAND_WRITE && buffer->n_readers) bytes += buffer->bytes;
-        if (k->binds[i].mode == OPERAND_READ && s->left[k->binds[i].buffer] == 1) bytes -= buffer->bytes;
+        if (k->binds[i].mode == OPERAND_READ && s->left[k->binds[i].buffer] == 1)
+            bytes -= buffer->bytes;
     }
     return bytes;
 }
 
-static bool is_before(const Scheduler *s, uint32_t a, uint32_t b)
-{
+static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
     const Lower *l = s->l;
     int phase_a = phase_of(l, a), phase_b = phase_of(l, b);
     if (phase_a != phase_b) return phase_a < phase_b;
@@ -123,8 +121,7 @@ static bool is_before(const Scheduler *s, uint32_t a, uint32_t b)
     return a < b;
 }
 
-static void run(Scheduler *s, uint32_t kernel, int32_t time)
-{
+static void run(Scheduler *s, uint32_t kernel, int32_t time) {
     Lower *l = s->l;
     Kernel *k = &l->kernels[kernel];
     l->order[time] = kernel;
@@ -141,8 +138,7 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time)
     }
 }
 
-static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time)
-{
+static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
     Lower *l = s->l;
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         if (l->kernels[k].segment != segment || s->waits[k]) continue;
@@ -159,13 +155,13 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time)
     }
 }
 
-static bool fill_lives(Lower *l)
-{
+static bool fill_lives(Lower *l) {
     int32_t last = (int32_t)l->n_kernels - 1;
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         Buffer *buffer = &l->buffers[b];
         bool act = buffer->region == REGION_act;
-        if (act && !buffer->writer) return lower_fail(l, buffer->node, "internal error: a value that nobody makes");
+        if (act && !buffer->writer)
+            return lower_fail(l, buffer->node, "internal error: a value that nobody makes");
         buffer->first = act ? l->kernels[buffer->writer - 1].time : 0;
         buffer->last = act ? buffer->first : last;
     }
@@ -174,16 +170,17 @@ static bool fill_lives(Lower *l)
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
             if (buffer->region != REGION_act) continue;
-            if (kernel->segment == SEGMENT_UPDATE && l->kernels[buffer->writer - 1].segment != SEGMENT_UPDATE)
-                return lower_fail(l, buffer->node, "internal error: a value of a microbatch is read by the update");
+            if (kernel->segment == SEGMENT_UPDATE &&
+                l->kernels[buffer->writer - 1].segment != SEGMENT_UPDATE)
+                return lower_fail(l, buffer->node,
+                                  "internal error: a value of a microbatch is read by the update");
             if (kernel->time > buffer->last) buffer->last = kernel->time;
         }
     }
     return true;
 }
 
-bool pass_schedule(Lower *l)
-{
+bool pass_schedule(Lower *l) {
     Scheduler s = { .l = l, .waits = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels) };
     uint32_t *order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
     l->order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
@@ -195,15 +192,16 @@ bool pass_schedule(Lower *l)
         schedule_segment(&s, (SegmentKind)segment, &time);
     }
     l->segment_first[N_SEGMENTS] = time;
-    if ((uint32_t)time != l->n_kernels) return lower_fail(l, 0, "internal error: kernels wait for each other");
+    if ((uint32_t)time != l->n_kernels)
+        return lower_fail(l, 0, "internal error: kernels wait for each other");
     return fill_lives(l);
 }
 
-void dump_schedule(const Lower *l, Text *out)
-{
+void dump_schedule(const Lower *l, Text *out) {
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
-        text_printf(out, "%u %s %s", t, segment_name[kernel->segment], family_name[kernel->desc.family]);
+        text_printf(out, "%u %s %s", t, segment_name[kernel->segment],
+                    family_name[kernel->desc.family]);
         if (kernel->node) text_printf(out, " %s", op_info[l->m->nodes[kernel->node].op].name);
         text_add(out, "\n");
     }

@@ -14,7 +14,8 @@
 
 enum { VOCAB = 32, WIDTH = 16, SEQUENCE = 48 };
 
-// A traced model: embedding, one MoE layer with a router and its losses, attention, tied head, a state.
+// A traced model: embedding, one MoE layer with a router and its losses, attention, tied head, a
+// state.
 Model *moe_model(void);
 // The same size of everything, but operations drawn at random.
 Model *random_model(uint64_t seed);
@@ -27,7 +28,12 @@ uint32_t linear(Model *m, const char *name, uint32_t x, int32_t n);
 uint32_t rms_norm(Model *m, const char *name, uint32_t x);
 
 // Lowers one program up to addresses. `lab` keeps what the passes need; finish with lab_end.
-typedef struct Lab { Lower l; Plan *plan; LowerOptions options; Shared shared; } Lab;
+typedef struct Lab {
+    Lower l;
+    Plan *plan;
+    LowerOptions options;
+    Shared shared;
+} Lab;
 void lab_start(Lab *lab, Model *m, Program program, bool no_fusion);
 void lab_end(Lab *lab);
 

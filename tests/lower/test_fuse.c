@@ -1,83 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fusion, descriptions and order on hand-made and random graphs, against rules stated here again: kernels
-// read only what an earlier kernel has stored, bodies are complete, effects happen once.
+// Fusion, descriptions and order on hand-made and random graphs, against rules stated here again:
+// kernels read only what an earlier kernel has stored, bodies are complete, effects happen once.
 #include "tests/lower/helper.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static OpClass class_of(const Model *m, uint32_t n) { return op_info[m->nodes[n].op].class; }
+static OpClass class_of(const Model *m, uint32_t n) {
+    return op_info[m->nodes[n].op].class;
+}
 
-static uint32_t through_views(const Model *m, uint32_t n)
-{
+static uint32_t through_views(const Model *m, uint32_t n) {
     while (class_of(m, n) == CLASS_VIEW) n = model_arg(m, n, 0);
     return n;
 }
 
 // What an indexed node may read at any row: views of it, as long as they lie along the same rows.
-static uint32_t far_base(const Model *m, uint32_t n)
-{
-    while (class_of(m, n) == CLASS_VIEW && model_type(m, n)->row == model_type(m, model_arg(m, n, 0))->row)
+static uint32_t far_base(const Model *m, uint32_t n) {
+    while (class_of(m, n) == CLASS_VIEW &&
+           model_type(m, n)->row == model_type(m, model_arg(m, n, 0))->row)
         n = model_arg(m, n, 0);
     return n;
 }
 
-/* Bodies ---------------------------------------------------------------------------------------------- */
+/* Bodies --------------------------------------------------------------------------------------- */
 
-typedef struct Body { const Model *m; const RowBody *b; uint8_t *computed; uint32_t kernel; } Body;
+typedef struct Body {
+    const Model *m;
+    const RowBody *b;
+    uint8_t *computed;
+    uint32_t kernel;
+} Body;
 
-static bool is_loaded(const Body *body, RowWhat what, uint32_t node)
-{
+static bool is_loaded(const Body *body, RowWhat what, uint32_t node) {
     for (uint32_t i = 0; i < body->b->n_loads; i++) {
-        if (body->b->loads[i].what == what && (body->b->loads[i].node == node || !body->b->loads[i].node)) return true;
+        if (body->b->loads[i].what == what &&
+            (body->b->loads[i].node == node || !body->b->loads[i].node))
+            return true;
     }
     return false;
 }
 
-static bool is_known(const Body *body, uint32_t n)
-{
+static bool is_known(const Body *body, uint32_t n) {
     Op op = body->m->nodes[n].op;
     if (op == OP_CONST || op == OP_CONSTANT || body->computed[n]) return true;
     if (op == OP_INV_STEP) return is_loaded(body, WHAT_SCALARS, 0);
     return is_loaded(body, WHAT_VALUE, n) || is_loaded(body, WHAT_PARTIALS, n);
 }
 
-static void check_known(const Body *body, uint32_t n, uint32_t reader)
-{
+static void check_known(const Body *body, uint32_t n, uint32_t reader) {
     if (!is_known(body, n))
-        fail_msg("kernel %u: %s %%%u reads %s %%%u, neither loaded nor computed before", body->kernel,
-                 op_info[body->m->nodes[reader].op].name, reader, op_info[body->m->nodes[n].op].name, n);
+        fail_msg("kernel %u: %s %%%u reads %s %%%u, neither loaded nor computed before",
+                 body->kernel, op_info[body->m->nodes[reader].op].name, reader,
+                 op_info[body->m->nodes[n].op].name, n);
 }
 
 // Can the row find the value by its type?
-static bool fits_row(const Body *body, const Type *type)
-{
+static bool fits_row(const Body *body, const Type *type) {
     const RowBody *b = body->b;
     if (type->row == ROW_NONE || (type->row == b->row && type->route == b->route)) return true;
-    return (type->row == ROW_E && b->row == ROW_R && type->route == b->route) || (type->row == ROW_S && b->row == ROW_T);
+    return (type->row == ROW_E && b->row == ROW_R && type->route == b->route) ||
+           (type->row == ROW_S && b->row == ROW_T);
 }
 
-static void check_node(const Body *body, uint32_t n)
-{
+static void check_node(const Body *body, uint32_t n) {
     const Model *m = body->m;
     bool indexed = class_of(m, n) == CLASS_INDEX;
     Op op = m->nodes[n].op;
     assert_false(body->computed[n]);
-    assert_true(class_of(m, n) != CLASS_EFFECT && class_of(m, n) != CLASS_CONTRACT && class_of(m, n) != CLASS_SOURCE);
+    assert_true(class_of(m, n) != CLASS_EFFECT && class_of(m, n) != CLASS_CONTRACT &&
+                class_of(m, n) != CLASS_SOURCE);
     for (int i = 0; i < m->nodes[n].n_args; i++) {
         uint32_t arg = model_arg(m, n, i);
-        if (op == OP_DISPATCH && i == 1) assert_true(is_loaded(body, WHAT_SLOT_OF_ROW, arg));
-        else if (op == OP_COLLECT && i == 1) assert_true(is_loaded(body, WHAT_ROW_OF_SLOT, arg));
+        if (op == OP_DISPATCH && i == 1)
+            assert_true(is_loaded(body, WHAT_SLOT_OF_ROW, arg));
+        else if (op == OP_COLLECT && i == 1)
+            assert_true(is_loaded(body, WHAT_ROW_OF_SLOT, arg));
         else if (indexed && i == 0) {
             uint32_t base = far_base(m, arg);
             assert_true(is_loaded(body, WHAT_VALUE, base) && !body->computed[base]);
-        } else check_known(body, arg, n);
+        } else
+            check_known(body, arg, n);
     }
 }
 
 // What an indexed node reads at any row may not be read at the row itself.
-static void check_indexed_apart(const Body *body)
-{
+static void check_indexed_apart(const Body *body) {
     const Model *m = body->m;
     for (uint32_t i = 0; i < body->b->n_nodes; i++) {
         uint32_t index = body->b->nodes[i];
@@ -94,14 +102,15 @@ static void check_indexed_apart(const Body *body)
     }
 }
 
-static void check_loads(const Body *body)
-{
+static void check_loads(const Body *body) {
     const Model *m = body->m;
     for (uint32_t i = 0; i < body->b->n_loads; i++) {
         const RowLoad *load = &body->b->loads[i];
         for (uint32_t j = 0; j < i; j++)
-            assert_false(body->b->loads[j].what == load->what && body->b->loads[j].node == load->node);
-        if (load->what == WHAT_PARTIALS) assert_true(body->b->row == ROW_NONE && load->partials > 0);
+            assert_false(body->b->loads[j].what == load->what &&
+                         body->b->loads[j].node == load->node);
+        if (load->what == WHAT_PARTIALS)
+            assert_true(body->b->row == ROW_NONE && load->partials > 0);
         if (load->what != WHAT_VALUE || fits_row(body, model_type(m, load->node))) continue;
         bool used = false; // only by an index
         for (uint32_t j = 0; j < body->b->n_nodes; j++) {
@@ -113,8 +122,7 @@ static void check_loads(const Body *body)
     if (body->b->row == ROW_R) assert_true(is_loaded(body, WHAT_OFFSETS, body->b->route));
 }
 
-static void check_body(const Lower *l, uint32_t kernel, uint32_t *times_computed)
-{
+static void check_body(const Lower *l, uint32_t kernel, uint32_t *times_computed) {
     const RowBody *b = &l->kernels[kernel].desc.body;
     Body body = { l->m, b, calloc(l->m->n_nodes, 1), kernel };
     check_loads(&body);
@@ -134,22 +142,23 @@ static void check_body(const Lower *l, uint32_t kernel, uint32_t *times_computed
     free(body.computed);
 }
 
-/* Programs ---------------------------------------------------------------------------------------------- */
+/* Programs ------------------------------------------------------------------------------------- */
 
-static void check_flow(const Lower *l)
-{
+static void check_flow(const Lower *l) {
     uint8_t *made = calloc(l->n_buffers, 1);
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             const Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
             if (kernel->binds[i].mode != OPERAND_READ || buffer->region != REGION_act) continue;
-            if (!made[kernel->binds[i].buffer]) fail_msg("instruction %u reads %%%u before it is made", t, buffer->node);
+            if (!made[kernel->binds[i].buffer])
+                fail_msg("instruction %u reads %%%u before it is made", t, buffer->node);
             assert_in_range(t, buffer->first, buffer->last);
         }
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             uint32_t b = kernel->binds[i].buffer;
-            if (kernel->binds[i].mode == OPERAND_READ || l->buffers[b].region != REGION_act) continue;
+            if (kernel->binds[i].mode == OPERAND_READ || l->buffers[b].region != REGION_act)
+                continue;
             assert_false(made[b]);
             made[b] = 1;
         }
@@ -157,8 +166,7 @@ static void check_flow(const Lower *l)
     free(made);
 }
 
-static int writes_to(const Lower *l, uint32_t buffer, OperandMode mode)
-{
+static int writes_to(const Lower *l, uint32_t buffer, OperandMode mode) {
     int n = 0;
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
@@ -167,26 +175,29 @@ static int writes_to(const Lower *l, uint32_t buffer, OperandMode mode)
     return n;
 }
 
-static void check_effects(const Lower *l)
-{
+static void check_effects(const Lower *l) {
     const Model *m = l->m;
     for (uint32_t i = 0; i < m->n_effects; i++) {
         uint32_t n = m->effects[i], found = 0;
         Op op = m->nodes[n].op;
         OperandMode mode = op == OP_UPDATE || op == OP_OUTPUT ? OPERAND_WRITE : OPERAND_ADD;
-        if (op == OP_ACCUMULATE) found = lower_find_buffer(l, BUFFER_GRADIENT, model_arg(m, n, 0), 0);
-        else if (op == OP_RECORD) found = lower_find_buffer(l, BUFFER_METRIC, 0, (int32_t)m->nodes[n].attr.index);
-        else if (op == OP_UPDATE) found = lower_find_buffer(l, BUFFER_PARAM, model_arg(m, n, 0), 0);
-        else if (l->info[n].absorbed) found = lower_find_buffer(l, BUFFER_VALUE, lower_plain(l, model_arg(m, n, 0)), 0);
-        else found = lower_find_buffer(l, BUFFER_OUTPUT, n, 0);
+        if (op == OP_ACCUMULATE)
+            found = lower_find_buffer(l, BUFFER_GRADIENT, model_arg(m, n, 0), 0);
+        else if (op == OP_RECORD)
+            found = lower_find_buffer(l, BUFFER_METRIC, 0, (int32_t)m->nodes[n].attr.index);
+        else if (op == OP_UPDATE)
+            found = lower_find_buffer(l, BUFFER_PARAM, model_arg(m, n, 0), 0);
+        else if (l->info[n].absorbed)
+            found = lower_find_buffer(l, BUFFER_VALUE, lower_plain(l, model_arg(m, n, 0)), 0);
+        else
+            found = lower_find_buffer(l, BUFFER_OUTPUT, n, 0);
         assert_int_not_equal(found, 0);
         assert_int_equal(writes_to(l, found - 1, mode), 1);
     }
 }
 
 // Kernels and times in one line, for the eye.
-static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n_kernels)
-{
+static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n_kernels) {
     Lab lab;
     lab_start(&lab, m, program, no_fusion);
     const Lower *l = &lab.l;
@@ -202,7 +213,8 @@ static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n
     }
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         OpClass class = class_of(l->m, n);
-        bool cheap = class == CLASS_VIEW || class == CLASS_GENERATOR || l->info[n].role == ROLE_INLINE;
+        bool cheap =
+            class == CLASS_VIEW || class == CLASS_GENERATOR || l->info[n].role == ROLE_INLINE;
         if (!cheap && times[n] > 1) fail_msg("%%%u is computed %u times", n, times[n]);
         if (l->info[n].role == ROLE_ROW && class != CLASS_PARTIAL) assert_int_equal(times[n], 1);
     }
@@ -213,8 +225,7 @@ static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n
     lab_end(&lab);
 }
 
-static void check_model(Model *m, uint32_t *fused, uint32_t *alone)
-{
+static void check_model(Model *m, uint32_t *fused, uint32_t *alone) {
     for (int program = N_PROGRAMS - 1; program >= 0; program--) {
         check_program(m, (Program)program, true, alone);
         check_program(m, (Program)program, false, fused);
@@ -222,8 +233,7 @@ static void check_model(Model *m, uint32_t *fused, uint32_t *alone)
     }
 }
 
-static void hand_made(void **state)
-{
+static void hand_made(void **state) {
     (void)state;
     Model *(*const models[])(void) = { plain_model, moe_model };
     for (int i = 0; i < COUNT_OF(models); i++) {
@@ -235,8 +245,7 @@ static void hand_made(void **state)
     }
 }
 
-static void random_graphs(void **state)
-{
+static void random_graphs(void **state) {
     (void)state;
     uint32_t sum_fused = 0, sum_alone = 0;
     enum { GRAPHS = 150 };
@@ -252,18 +261,16 @@ static void random_graphs(void **state)
     assert_true(sum_fused * 2 < sum_alone);
 }
 
-/* Particular decisions ---------------------------------------------------------------------------------------- */
+/* Particular decisions ------------------------------------------------------------------------- */
 
-static uint32_t count_family(const Lower *l, Family family, bool accumulate)
-{
+static uint32_t count_family(const Lower *l, Family family, bool accumulate) {
     uint32_t n = 0;
     for (uint32_t k = 0; k < l->n_kernels; k++)
         n += l->kernels[k].desc.family == family && l->kernels[k].desc.accumulate == accumulate;
     return n;
 }
 
-static void gradients_are_added_in_place(void **state)
-{
+static void gradients_are_added_in_place(void **state) {
     (void)state;
     Model *m = moe_model();
     Lab lab;
@@ -282,8 +289,7 @@ static void gradients_are_added_in_place(void **state)
     model_destroy(m);
 }
 
-static void states_are_written_last(void **state)
-{
+static void states_are_written_last(void **state) {
     (void)state;
     Model *m = moe_model();
     Lab lab;
@@ -293,20 +299,22 @@ static void states_are_written_last(void **state)
     assert_int_equal(l->m->nodes[last->node].op, OP_UPDATE);
     for (uint32_t i = 0; i < last->n_binds; i++) {
         const Buffer *buffer = &l->buffers[last->binds[i].buffer];
-        if (last->binds[i].mode == OPERAND_READ) assert_int_equal(buffer->region, REGION_act);
-        else assert_int_equal(buffer->region, REGION_weights);
+        if (last->binds[i].mode == OPERAND_READ)
+            assert_int_equal(buffer->region, REGION_act);
+        else
+            assert_int_equal(buffer->region, REGION_weights);
     }
     lab_end(&lab);
     model_destroy(m);
 }
 
 // Losses of two layers meet in nothing but their seeds: their kernels stay apart.
-static void a_seed_joins_nothing(void **state)
-{
+static void a_seed_joins_nothing(void **state) {
     (void)state;
     Model *m = plain_model();
     for (int i = 0; i < 2; i++) {
-        uint32_t x = linear(m, i ? "a.w" : "b.w", m->nodes[m->logits].op ? model_arg(m, m->logits, 0) : 0, 4);
+        uint32_t x = linear(m, i ? "a.w" : "b.w",
+                            m->nodes[m->logits].op ? model_arg(m, m->logits, 0) : 0, 4);
         uint32_t square = model_sum(m, model_op2(m, OP_MUL, x, x), 1);
         add_loss(m, i ? "a.z" : "b.z", model_reshape(m, square, NULL, 0), 1e-3);
     }
@@ -315,7 +323,8 @@ static void a_seed_joins_nothing(void **state)
     const Lower *l = &lab.l;
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const RowBody *b = &l->kernels[k].desc.body;
-        if (l->kernels[k].desc.family != FAMILY_ROW || l->kernels[k].segment != SEGMENT_BACKWARD) continue;
+        if (l->kernels[k].desc.family != FAMILY_ROW || l->kernels[k].segment != SEGMENT_BACKWARD)
+            continue;
         uint32_t wide = 0; // loads of the two [T, 4] products
         for (uint32_t i = 0; i < b->n_loads; i++) {
             const Type *type = model_type(l->m, b->loads[i].node);
@@ -328,8 +337,7 @@ static void a_seed_joins_nothing(void **state)
 }
 
 // Equal graphs give equal kernels, whatever else was traced before.
-static void equal_work_is_one_kernel(void **state)
-{
+static void equal_work_is_one_kernel(void **state) {
     (void)state;
     Model *m = plain_model();
     uint32_t x = model_arg(m, m->logits, 0);
@@ -339,14 +347,17 @@ static void equal_work_is_one_kernel(void **state)
         snprintf(name[1], sizeof name[1], "l%d.w", i);
         x = linear(m, name[1], model_op1(m, OP_TANH, rms_norm(m, name[0], x)), WIDTH);
     }
-    add_loss(m, "square", model_reshape(m, model_sum(m, model_op2(m, OP_MUL, x, x), 1), NULL, 0), 1);
+    add_loss(m, "square", model_reshape(m, model_sum(m, model_op2(m, OP_MUL, x, x), 1), NULL, 0),
+             1);
     Lab lab;
     lab_start(&lab, m, PROGRAM_STEP, false);
     const Lower *l = &lab.l;
     Text first = { 0 };
     int equal = 0;
     for (uint32_t k = 0; k < l->n_kernels; k++) {
-        if (l->m->nodes[l->kernels[k].node].op != OP_MUL || l->kernels[k].segment != SEGMENT_FORWARD) continue;
+        if (l->m->nodes[l->kernels[k].node].op != OP_MUL ||
+            l->kernels[k].segment != SEGMENT_FORWARD)
+            continue;
         Text text = { 0 };
         kernel_describe(&l->kernels[k].desc, &text);
         if (strstr(text_cstr(&text), "tanh")) {
@@ -361,12 +372,14 @@ static void equal_work_is_one_kernel(void **state)
     model_destroy(m);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hand_made), cmocka_unit_test(random_graphs),
-        cmocka_unit_test(gradients_are_added_in_place), cmocka_unit_test(states_are_written_last),
-        cmocka_unit_test(a_seed_joins_nothing), cmocka_unit_test(equal_work_is_one_kernel),
+        cmocka_unit_test(hand_made),
+        cmocka_unit_test(random_graphs),
+        cmocka_unit_test(gradients_are_added_in_place),
+        cmocka_unit_test(states_are_written_last),
+        cmocka_unit_test(a_seed_joins_nothing),
+        cmocka_unit_test(equal_work_is_one_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole plans: they pass the plan's own checks, come out the same every time, and what cannot be lowered
-// is refused with its name and line. User code that computes what a block computes gets its kernels.
+// Whole plans: they pass the plan's own checks, come out the same every time, and what cannot be
+// lowered is refused with its name and line. User code that computes what a block computes gets its
+// kernels.
 #include "tests/lower/helper.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "compiler/spec/spec.h"
 
-static LowerOptions all_programs(bool no_fusion)
-{
-    return (LowerOptions){ .microbatch = 2, .microbatches = 3, .programs = { true, true, true }, .no_fusion = no_fusion };
+static LowerOptions all_programs(bool no_fusion) {
+    return (LowerOptions){
+        .microbatch = 2, .microbatches = 3, .programs = { true, true, true }, .no_fusion = no_fusion
+    };
 }
 
-static Plan *lowered(Model *m, const LowerOptions *options)
-{
+static Plan *lowered(Model *m, const LowerOptions *options) {
     Plan *plan = lower_model(m, options);
     if (!plan) fail_msg("%s: %s\n  hint: %s", m->name, m->diag.message, m->diag.hint);
     return plan;
 }
 
-static Model *traced(const char *text)
-{
+static Model *traced(const char *text) {
     Text error = { 0 };
     Model *m = spec_load_text("model.lua", text, strlen(text), &(SpecOptions){ 0 }, &error);
     if (!m) fail_msg("%s", text_cstr(&error));
@@ -30,10 +29,9 @@ static Model *traced(const char *text)
     return m;
 }
 
-/* Plans ------------------------------------------------------------------------------------------------ */
+/* Plans ---------------------------------------------------------------------------------------- */
 
-static void same_text_twice(Model *(*make)(void), bool no_fusion)
-{
+static void same_text_twice(Model *(*make)(void), bool no_fusion) {
     Text texts[2] = { { 0 }, { 0 } };
     LowerOptions options = all_programs(no_fusion);
     for (int i = 0; i < 2; i++) {
@@ -55,10 +53,11 @@ static void same_text_twice(Model *(*make)(void), bool no_fusion)
     for (int i = 0; i < 2; i++) text_finish(&texts[i]);
 }
 
-static Model *random_seven(void) { return random_model(7); }
+static Model *random_seven(void) {
+    return random_model(7);
+}
 
-static void plans_are_checked_and_repeat(void **state)
-{
+static void plans_are_checked_and_repeat(void **state) {
     (void)state;
     Model *(*const makers[])(void) = { plain_model, moe_model, random_seven };
     for (int i = 0; i < COUNT_OF(makers); i++) {
@@ -67,8 +66,7 @@ static void plans_are_checked_and_repeat(void **state)
     }
 }
 
-static void random_plans_are_checked(void **state)
-{
+static void random_plans_are_checked(void **state) {
     (void)state;
     for (uint64_t seed = 100; seed < 110; seed++) {
         Model *m = random_model(seed);
@@ -80,8 +78,7 @@ static void random_plans_are_checked(void **state)
     }
 }
 
-static void programs_are_chosen(void **state)
-{
+static void programs_are_chosen(void **state) {
     (void)state;
     Model *m = moe_model();
     int64_t weights = 0;
@@ -94,8 +91,10 @@ static void programs_are_chosen(void **state)
         assert_non_null(program);
         assert_int_equal(program->n_outputs, which == PROGRAM_PREFILL);
         assert_int_equal(program->n_metrics, which == PROGRAM_PREFILL ? 0 : 2);
-        if (which == PROGRAM_PREFILL) assert_string_equal(program->outputs[0].name, "logits");
-        else assert_string_equal(program->metrics[1].name, "loss");
+        if (which == PROGRAM_PREFILL)
+            assert_string_equal(program->outputs[0].name, "logits");
+        else
+            assert_string_equal(program->metrics[1].name, "loss");
         assert_int_equal(plan->region_bytes[REGION_moment1] > 0, which == PROGRAM_STEP);
         // Weights lie where they lie, whatever is done with them.
         if (!weights) weights = plan->region_bytes[REGION_weights];
@@ -105,8 +104,7 @@ static void programs_are_chosen(void **state)
     model_destroy(m);
 }
 
-static const PlanParam *find_param(const Plan *plan, const char *name)
-{
+static const PlanParam *find_param(const Plan *plan, const char *name) {
     for (uint32_t i = 0; i < plan->n_params; i++) {
         if (!strcmp(plan->params[i].name, name)) return &plan->params[i];
     }
@@ -114,15 +112,16 @@ static const PlanParam *find_param(const Plan *plan, const char *name)
     return NULL;
 }
 
-static void parameters_without_gradient_are_states(void **state)
-{
+static void parameters_without_gradient_are_states(void **state) {
     (void)state;
     setenv("MOEC_LOG", "error", 1);
     Model *m = plain_model();
     uint32_t x = model_arg(m, m->logits, 0);
-    uint32_t still = model_op1(m, OP_STOP_GRADIENT, param_named(m, "frozen.gain", (const int32_t[]){ WIDTH }, 1, 0));
+    uint32_t still = model_op1(m, OP_STOP_GRADIENT,
+                               param_named(m, "frozen.gain", (const int32_t[]){ WIDTH }, 1, 0));
     uint32_t y = linear(m, "last.w", model_op2(m, OP_MUL, x, still), 4);
-    add_loss(m, "square", model_reshape(m, model_sum(m, model_op2(m, OP_MUL, y, y), 1), NULL, 0), 1);
+    add_loss(m, "square", model_reshape(m, model_sum(m, model_op2(m, OP_MUL, y, y), 1), NULL, 0),
+             1);
     LowerOptions options = all_programs(false);
     Plan *plan = lowered(m, &options);
     const PlanParam *frozen = find_param(plan, "frozen.gain");
@@ -138,8 +137,7 @@ static void parameters_without_gradient_are_states(void **state)
     model_destroy(m);
 }
 
-static void locations_and_names(void **state)
-{
+static void locations_and_names(void **state) {
     (void)state;
     Model *m = moe_model();
     LowerOptions options = all_programs(false);
@@ -148,7 +146,8 @@ static void locations_and_names(void **state)
     int located = 0;
     for (uint32_t i = 0; i < step->n_buffers; i++) {
         const PlanBuffer *buffer = &step->buffers[i];
-        for (uint32_t j = 0; j < i; j++) assert_string_not_equal(buffer->name, step->buffers[j].name);
+        for (uint32_t j = 0; j < i; j++)
+            assert_string_not_equal(buffer->name, step->buffers[j].name);
         if (buffer->region != REGION_act || !buffer->loc) continue;
         assert_string_equal(buffer->loc, "hand.lua:2");
         located++;
@@ -158,12 +157,12 @@ static void locations_and_names(void **state)
     model_destroy(m);
 }
 
-/* Equal kernels ------------------------------------------------------------------------------------------ */
+/* Equal kernels -------------------------------------------------------------------------------- */
 
-static const char *const built_in =
-    "local m = require 'moec'\n"
-    "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = m.stack(2, m.block {\n"
-    "  ffn = { hidden = 48 } }) }\n";
+static const char *const built_in = "local m = require 'moec'\n"
+                                    "return m.model { name = 'blocks', vocab = 32, width = 32, "
+                                    "sequence = 16, layers = m.stack(2, m.block {\n"
+                                    "  ffn = { hidden = 48 } }) }\n";
 
 // The same with the norm, the activation and the block written out.
 static const char *const by_hand =
@@ -179,10 +178,10 @@ static const char *const by_hand =
     "local function layer(x)\n"
     "  return x + m.scope('ffn', ffn, m.scope('ffn_norm', norm, x))\n"
     "end\n"
-    "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = { layer, layer } }\n";
+    "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = { layer, "
+    "layer } }\n";
 
-static void user_code_gets_the_same_kernels(void **state)
-{
+static void user_code_gets_the_same_kernels(void **state) {
     (void)state;
     Plan *plans[2];
     LowerOptions options = all_programs(false);
@@ -194,24 +193,26 @@ static void user_code_gets_the_same_kernels(void **state)
     assert_int_equal(plans[0]->n_kernels, plans[1]->n_kernels);
     for (uint32_t i = 0; i < plans[0]->n_kernels; i++)
         assert_true(hash_equal(plans[0]->kernels[i].hash, plans[1]->kernels[i].hash));
-    assert_true(hash_equal(plan_hash(plans[0]), plan_hash(plans[1]))); // names, addresses, order: everything
+    assert_true(hash_equal(plan_hash(plans[0]),
+                           plan_hash(plans[1]))); // names, addresses, order: everything
     for (int i = 0; i < 2; i++) plan_destroy(plans[i]);
 }
 
 // A clamped activation changes the kernel of the activation and its gradient, and no contraction.
-static void another_activation_changes_its_kernels(void **state)
-{
+static void another_activation_changes_its_kernels(void **state) {
     (void)state;
-    static const char *const clamped =
-        "local m = require 'moec'\n"
-        "local function act(gate, up)\n"
-        "  gate = m.min(gate, 7)\n"
-        "  return gate * m.sigmoid(gate) * up\n"
-        "end\n"
-        "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = m.stack(2, m.block {\n"
-        "  ffn = { hidden = 48, activation = act } }) }\n";
+    static const char *const clamped = "local m = require 'moec'\n"
+                                       "local function act(gate, up)\n"
+                                       "  gate = m.min(gate, 7)\n"
+                                       "  return gate * m.sigmoid(gate) * up\n"
+                                       "end\n"
+                                       "return m.model { name = 'blocks', vocab = 32, width = 32, "
+                                       "sequence = 16, layers = m.stack(2, m.block {\n"
+                                       "  ffn = { hidden = 48, activation = act } }) }\n";
     Plan *plans[2];
-    LowerOptions options = { .microbatch = 2, .microbatches = 1, .programs = { [PROGRAM_PREFILL] = true } };
+    LowerOptions options = { .microbatch = 2,
+                             .microbatches = 1,
+                             .programs = { [PROGRAM_PREFILL] = true } };
     for (int i = 0; i < 2; i++) {
         Model *m = traced(i ? clamped : built_in);
         plans[i] = lowered(m, &options);
@@ -228,9 +229,11 @@ static void another_activation_changes_its_kernels(void **state)
     for (int i = 0; i < 2; i++) plan_destroy(plans[i]);
 }
 
-/* Refusals --------------------------------------------------------------------------------------------------- */
+/* Refusals ------------------------------------------------------------------------------------- */
 
-typedef struct Refusal { const char *spec, *message; } Refusal;
+typedef struct Refusal {
+    const char *spec, *message;
+} Refusal;
 
 static const Refusal refusals[] = {
     { "local m = require 'moec'\n"
@@ -248,21 +251,26 @@ static const Refusal refusals[] = {
       "  end } }\n",
       "model.lua:4: error: row_max: no kernel covers row_max over the tokens of a sequence\n"
       "   4 |     m.metric('largest', m.mean(m.amax(x, 'sequence')))\n"
-      "  hint: moec check accepts the model; to run it, write this line with operations that have kernels\n" },
+      "  hint: moec check accepts the model; to run it, write this line with operations that have "
+      "kernels\n" },
     { "local m = require 'moec'\n"
-      "return m.model { name = 'x', vocab = 32, width = 32, sequence = 16, layers = m.stack(1, m.block {\n"
+      "return m.model { name = 'x', vocab = 32, width = 32, sequence = 16, layers = m.stack(1, "
+      "m.block {\n"
       "  ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 8 }, capacity = 0.5 } }) }\n",
-      "model.lua:3: error: route: a capacity factor of 0.5 drops copies, and no kernel drops any on one rank\n"
-      "   3 |   ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 8 }, capacity = 0.5 } }) }\n"
+      "model.lua:3: error: route: a capacity factor of 0.5 drops copies, and no kernel drops any "
+      "on one rank\n"
+      "   3 |   ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 8 }, capacity = 0.5 } "
+      "}) }\n"
       "  hint: give 1 or more, or leave capacity out: one rank has room for every copy\n" },
 };
 
-static void refused_by_name_and_line(void **state)
-{
+static void refused_by_name_and_line(void **state) {
     (void)state;
     for (int i = 0; i < COUNT_OF(refusals); i++) {
         Model *m = traced(refusals[i].spec);
-        LowerOptions options = { .microbatch = 1, .microbatches = 1, .programs = { [PROGRAM_STEP] = true } };
+        LowerOptions options = { .microbatch = 1,
+                                 .microbatches = 1,
+                                 .programs = { [PROGRAM_STEP] = true } };
         assert_null(lower_model(m, &options));
         Text text = { 0 };
         diag_print(m, m->diag.loc, m->diag.message, NULL, NULL, 0, m->diag.hint, &text);
@@ -272,25 +280,27 @@ static void refused_by_name_and_line(void **state)
     }
 }
 
-static void a_capacity_of_one_drops_nothing(void **state)
-{
+static void a_capacity_of_one_drops_nothing(void **state) {
     (void)state;
     Model *m = traced("local m = require 'moec'\n"
-                      "return m.model { name = 'x', vocab = 32, width = 32, sequence = 16, layers = m.stack(1, m.block {\n"
-                      "  ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 8 }, capacity = 1.25 } }) }\n");
+                      "return m.model { name = 'x', vocab = 32, width = 32, sequence = 16, layers "
+                      "= m.stack(1, m.block {\n"
+                      "  ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 8 }, capacity "
+                      "= 1.25 } }) }\n");
     LowerOptions options = all_programs(false);
     plan_destroy(lowered(m, &options));
     model_destroy(m);
 }
 
-static void wrong_sizes(void **state)
-{
+static void wrong_sizes(void **state) {
     (void)state;
     Model *m = plain_model();
     LowerOptions options = { .microbatch = 0, .microbatches = 1, .programs = { true } };
     assert_null(lower_model(m, &options));
-    assert_string_equal(m->diag.message, "expected 1 or more sequences and microbatches of at most 2147483647 tokens, got "
-                        "1 microbatches of 0 sequences of 48");
+    assert_string_equal(
+        m->diag.message,
+        "expected 1 or more sequences and microbatches of at most 2147483647 tokens, got "
+        "1 microbatches of 0 sequences of 48");
     options.microbatch = INT32_MAX;
     assert_null(lower_model(m, &options));
     options = (LowerOptions){ .microbatch = 1, .microbatches = 0, .programs = { true } };
@@ -298,73 +308,19 @@ static void wrong_sizes(void **state)
     model_destroy(m);
 }
 
-/* Templates ---------------------------------------------------------------------------------------------------- */
-
-// Writes templates/cpu/NAME with `from` replaced by `to` everywhere into the folder.
-static void edit_template(const char *folder, const char *name, const char *from, const char *to)
-{
-    Arena *arena = arena_create();
-    char *text;
-    size_t bytes;
-    assert_int_equal(file_read(arena_printf(arena, "%s/templates/cpu/%s", MOEC_SOURCE_DIR, name), arena, &text, &bytes), OK);
-    Text out = { 0 };
-    int found = 0;
-    for (const char *at = text, *next; *at; at = next) {
-        next = strstr(at, from);
-        text_add_n(&out, at, next ? (size_t)(next - at) : strlen(at));
-        if (!next) break;
-        text_add(&out, to);
-        next += strlen(from);
-        found++;
-    }
-    assert_true(found > 0);
-    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/%s", folder, name), out.at, out.bytes), OK);
-    text_finish(&out);
-    arena_destroy(arena);
-}
-
-static void check_edit(const char *from, const char *to, const char *expected)
-{
-    char folder[] = "/tmp/moec-templates-XXXXXX";
-    assert_non_null(mkdtemp(folder));
-    edit_template(folder, "segment_sum.c", from, to);
-    setenv("MOEC_TEMPLATES", folder, 1);
-    Model *m = traced("local m = require 'moec'\n"
-                      "return m.model { name = 'x', vocab = 32, width = 32, sequence = 16,\n"
-                      "  layers = { function(x) m.metric('sum', m.sum(m.sum(x, 'sequence'))) return x end } }\n");
-    LowerOptions options = { .microbatch = 2, .microbatches = 1, .programs = { [PROGRAM_EVAL] = true } };
-    Plan *plan = lower_model(m, &options);
-    if (plan) fail_msg("a template with '%s' for '%s' is accepted", to, from);
-    if (!strstr(m->diag.message, expected)) fail_msg("got: %s\nexpected: %s", m->diag.message, expected);
-    assert_int_equal(m->diag.loc.line, 3);
-    model_destroy(m);
-    unsetenv("MOEC_TEMPLATES");
-    char path[64];
-    snprintf(path, sizeof path, "%s/segment_sum.c", folder);
-    unlink(path);
-    rmdir(folder);
-}
-
-static void an_edited_template_is_noticed(void **state)
-{
-    (void)state;
-    check_edit("void $entry(const float *x", "extern const float *x; void $entry(const float *input",
-               "has a parameter 'input' that lowering gives no buffer");
-    check_edit("void $entry(const float *x", "void $entry(const int32_t *x",
-               "parameter 'x': expected const f32, found const i32 in its source");
-    check_edit(" float *y", " const float *y", "parameter 'y': expected f32, found const f32 in its source");
-}
-
-int main(void)
-{
+int main(void) {
     setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_are_checked_and_repeat), cmocka_unit_test(random_plans_are_checked),
-        cmocka_unit_test(programs_are_chosen), cmocka_unit_test(parameters_without_gradient_are_states),
-        cmocka_unit_test(locations_and_names), cmocka_unit_test(user_code_gets_the_same_kernels),
-        cmocka_unit_test(another_activation_changes_its_kernels), cmocka_unit_test(refused_by_name_and_line),
-        cmocka_unit_test(a_capacity_of_one_drops_nothing), cmocka_unit_test(wrong_sizes),
-        cmocka_unit_test(an_edited_template_is_noticed),
+        cmocka_unit_test(plans_are_checked_and_repeat),
+        cmocka_unit_test(random_plans_are_checked),
+        cmocka_unit_test(programs_are_chosen),
+        cmocka_unit_test(parameters_without_gradient_are_states),
+        cmocka_unit_test(locations_and_names),
+        cmocka_unit_test(user_code_gets_the_same_kernels),
+        cmocka_unit_test(another_activation_changes_its_kernels),
+        cmocka_unit_test(refused_by_name_and_line),
+        cmocka_unit_test(a_capacity_of_one_drops_nothing),
+        cmocka_unit_test(wrong_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
