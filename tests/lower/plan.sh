@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# `moec plan`: the summary, the plan's text, dumps of passes, and wrong command lines.
+set -uo pipefail
+source_dir=$1 moec=$2/moec
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export MOEC_CACHE_DIR="${MOEC_CACHE_DIR:-$2/test-cache}"
+cd "$source_dir"
+bad=0
+
+expect() { # text, file
+    grep -qF -- "$1" "$2" || { echo "expected in $(basename "$2"): $1"; sed 's/^/    /' "$2" | head -20; bad=1; }
+}
+
+refused() { # message, arguments...
+    local message=$1
+    shift
+    "$moec" plan "$@" >"$scratch/out" 2>"$scratch/err"
+    [[ $? == 2 ]] || { echo "moec plan $*: expected exit status 2"; bad=1; }
+    expect "$message" "$scratch/err"
+    [[ ! -s $scratch/out ]] || { echo "moec plan $*: printed although refused"; bad=1; }
+}
+
+"$moec" plan models/tiny.lua --microbatch 512 --microbatches 4 -o "$scratch/tiny.plan" >"$scratch/tiny.txt" ||
+    { echo "moec plan models/tiny.lua failed"; bad=1; }
+expect "plan    tiny on cpu, 512 tokens in sequences of 256, 4 microbatches a step" "$scratch/tiny.txt"
+expect "program step:" "$scratch/tiny.txt"
+expect "program eval:" "$scratch/tiny.txt"
+expect "attend_grad" "$scratch/tiny.txt"
+expect "models/tiny.lua:" "$scratch/tiny.txt"
+expect "model tiny target cpu tokens 512 sequence 256 vocab 256 microbatches 4" "$scratch/tiny.plan"
+
+# The peak in the summary is the sum of the regions in the plan.
+peak=$(awk '$1 == "peak" { print $2 }' "$scratch/tiny.plan")
+sum=$(awk '$1 == "region" { sum += $3 } END { print sum }' "$scratch/tiny.plan")
+[[ $peak == "$sum" ]] || { echo "peak $peak, regions sum to $sum"; bad=1; }
+
+"$moec" plan models/tiny.lua layers=1 -d fs >"$scratch/dump.txt" || bad=1
+expect "-- step after fuse" "$scratch/dump.txt"
+expect "-- eval after schedule" "$scratch/dump.txt"
+expect "update adamw" "$scratch/dump.txt"
+
+refused "no SPEC given"
+refused "unknown option '--microbatchs'" models/tiny.lua --microbatchs 4
+refused "did you mean --microbatch" models/tiny.lua --microbatchs 4
+refused "-o: expected a value after it, got nothing" models/tiny.lua -o
+refused "--microbatches: expected a whole number from 1, got '0'" models/tiny.lua --microbatches 0
+refused "--microbatch is 100 tokens, expected a multiple of the sequence of 256" models/tiny.lua --microbatch 100
+refused "unexpected 'layers'" models/tiny.lua layers
+refused "models/none.lua" models/none.lua
+exit $bad
