@@ -19,7 +19,7 @@ static uint32_t record_address(Spec *S, const char *what, const char *name, uint
         }
         addr = model_intern(S->m, lua_pushfstring(S->L, "%s.%d", model_name(S->m, first), i));
         lua_pop(S->L, 1);
-        if (i > LIMIT_NODES) fault_simple(S, "too many of '%s'", name);
+        sandbox_charge(S, 8);
     }
     *known_at(S, addr) = (Known){ .param = known_at(S, addr)->param, .record = node, .call = call, .loc = S->m->loc };
     return addr;
@@ -70,6 +70,7 @@ static int core_metric(lua_State *L) { return record_metric(L, true); }
 // the values of a microbatch are gone.
 static bool reads_microbatch(Spec *S, uint32_t next) {
     const Model *m = S->m;
+    sandbox_charge(S, next / 16);
     bool *read = lua_newuserdatauv(S->L, next + 1, 0);
     memset(read, 0, next + 1);
     read[next] = true;

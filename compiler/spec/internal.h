@@ -17,7 +17,7 @@
 enum {
     LIMIT_STEPS = 20 * 1000 * 1000, // Lua instructions; work done in C is charged to the same account
     LIMIT_MEMORY = 64 << 20,        // bytes of Lua values
-    LIMIT_STRING = 256 << 10,       // bytes of one string: bounds what one comparison or copy costs
+    LIMIT_STRING = 64 << 10,        // bytes of one string: bounds what one comparison or copy costs
     LIMIT_NODES = 1000 * 1000,
     LIMIT_CONSTANTS = 1000 * 1000,  // numbers in vectors
     LIMIT_LOG = 1 << 20,            // bytes printed
@@ -69,7 +69,7 @@ typedef struct Origin {
     bool precision_final, updated;
 } Origin;
 
-typedef struct SourceText { uint32_t file; const char *chunk /* "@path" */, *text; } SourceText;
+typedef struct SourceText { uint32_t file; const char *chunk /* "@path" */, *text; size_t bytes; } SourceText;
 typedef struct Spec {
     lua_State *L;
     Arena *arena;
@@ -164,7 +164,7 @@ const char *describe(lua_State *L, int i);                   // "a table", "5", 
 bool has_option(lua_State *L, int i, const char *name);      // pushes it if it is there and not false
 const char *type_text(Spec *S, uint32_t id);                 // "[T, 64]"
 const char *kind_text(Spec *S, uint32_t id);                 // "real [T, 64]"
-uint32_t weight_of(const Model *m, uint32_t id);             // the parameter a view shows, else 0
+uint32_t weight_of(const Model *m, uint32_t id, int *hops);  // the parameter a view shows, else 0
 
 /* scope.c, effects.c ------------------------------------------------------------------------------------------ */
 

@@ -105,6 +105,7 @@ static int op_uniform(lua_State *L) {
     type.rank = (uint8_t)need_sizes(L, 1, "uniform", type.dim, 1);
     uint32_t addr = scope_address(S, "uniform");
     for (int i = 2; known_at(S, addr)->record; i++) {
+        sandbox_charge(S, 8);
         char name[32];
         snprintf(name, sizeof name, "uniform.%d", i);
         addr = scope_address(S, name);
@@ -145,7 +146,9 @@ static int op_matmul(lua_State *L) {
     attr.mm.each = (int32_t)option_integer(L, 3, "each", "matmul", 0, 0);
     if (has_option(L, 3, "precision")) attr.mm.precision = (uint8_t)need_precision(L, lua_gettop(L), "matmul", 3);
     uint32_t id = spec_node(S, OP_MATMUL, &attr, NULL, args, 2);
-    uint32_t weight = weight_of(S->m, args[1]);
+    int hops = 0;
+    uint32_t weight = weight_of(S->m, args[1], &hops);
+    sandbox_charge(S, hops);
     if (weight && attr.mm.precision) { // stated here: rules may not change it
         uint32_t p = S->m->nodes[weight].attr.index;
         S->m->params[p].precision = attr.mm.precision;

@@ -163,7 +163,7 @@ uint32_t place_add_source(Spec *S, const char *path, const char *text) {
     const char *chunk = arena_printf(S->arena, "@%s", path);
     const SourceText *old = source_of(S, chunk);
     if (old) return old->file;
-    SourceText source = { model_add_file(S->m, path, text), chunk, NULL };
+    SourceText source = { model_add_file(S->m, path, text), chunk, NULL, strlen(text) };
     source.text = S->m->files[source.file - 1].text;
     *ARENA_PUSH(S->arena, S->sources, S->n_sources, S->cap_sources) = source;
     return source.file;
@@ -269,8 +269,8 @@ static Loc find_column(Spec *S, const Fault *fault, Place place) {
 
 /* Origins ------------------------------------------------------------------------------------------ */
 
-uint32_t weight_of(const Model *m, uint32_t id) {
-    for (;;) {
+uint32_t weight_of(const Model *m, uint32_t id, int *hops) {
+    for (;; ++*hops) {
         const Node *n = &m->nodes[id];
         if (n->op == OP_PARAM) return id;
         if (op_info[n->op].class != CLASS_VIEW) return 0;
@@ -278,21 +278,23 @@ uint32_t weight_of(const Model *m, uint32_t id) {
     }
 }
 
-// Back through maps and views of one operand to what made the shape.
+// Back through maps and views of one operand, not far, to what made the shape.
 static uint32_t origin_of(const Model *m, uint32_t id) {
-    for (;;) {
+    for (int i = 0; i < 64; i++) {
         const Node *n = &m->nodes[id];
         uint8_t class = op_info[n->op].class;
-        if (n->n_args != 1 || (class != CLASS_VIEW && class != CLASS_MAP) || n->op == OP_PAD) return id;
+        if (n->n_args != 1 || (class != CLASS_VIEW && class != CLASS_MAP) || n->op == OP_PAD) break;
         id = m->args[n->args];
     }
+    return id;
 }
 
 void place_origin(Spec *S, uint32_t id, Text *out) {
     const Model *m = S->m;
     id = origin_of(m, id);
     const Node *n = &m->nodes[id];
-    uint32_t weight = n->op == OP_MATMUL ? weight_of(m, model_arg(m, id, 1)) : 0;
+    int hops = 0;
+    uint32_t weight = n->op == OP_MATMUL ? weight_of(m, model_arg(m, id, 1), &hops) : 0;
     if (weight) text_add(out, model_name(m, m->nodes[weight].addr));
     else if (n->op == OP_PARAM || n->op == OP_STATE) text_add(out, model_name(m, n->addr));
     else text_add(out, op_info[n->op].text);
@@ -330,6 +332,8 @@ static void push_diag(Spec *S, const Fault *fault) {
     }
     if (!place.loc.line && !place.loc.file) place.loc = place_now(S);
     Loc loc = find_column(S, fault, place);
+    const SourceText *source = source_at(S, loc.file);
+    S->steps += 1000 + (source ? (int64_t)source->bytes / 16 : 0); // a loop over errors reads the source each time
 
     const char *notes[2];
     int n_notes = 0;
@@ -463,7 +467,7 @@ int fault_handler(lua_State *L) {
 
 void fault_memory_text(Spec *S, Text *out) {
     Loc loc = find_column(S, &(Fault){ 0 }, (Place){ .loc = S->memory_loc });
-    diag_print(S->m, loc, "the spec needs more than 64 MiB, or a string of more than 256 KiB", NULL, NULL, 0,
+    diag_print(S->m, loc, "the spec needs more than 64 MiB, or a string of more than 64 KiB", NULL, NULL, 0,
                "sizes are numbers, not tables; is something growing without end?", out);
 }
 

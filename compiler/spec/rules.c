@@ -15,9 +15,10 @@ typedef struct Rule {
 } Rule;
 
 // '*' stands for any characters, dots too.
-static bool glob_matches(const char *glob, const char *text) {
+static bool glob_matches(const char *glob, const char *text, int64_t *steps) {
     const char *star = NULL, *from = NULL;
     while (*text) {
+        ++*steps;
         if (*glob == '*') {
             star = glob++;
             from = text;
@@ -146,11 +147,13 @@ static void apply_pattern(Spec *S, const Rule *rule, Place place) {
         const char *glob = lua_pushlstring(S->L, s, n);
         bool found = false;
         for (uint32_t i = 0; i < S->m->n_params; i++) {
-            if (S->m->params[i].is_state || !glob_matches(glob, model_name(S->m, S->m->params[i].addr))) continue;
+            int64_t steps = 0;
+            bool match = glob_matches(glob, model_name(S->m, S->m->params[i].addr), &steps);
+            sandbox_charge(S, 1 + steps / 64);
+            if (S->m->params[i].is_state || !match) continue;
             apply_rule(S, rule, i);
             found = true;
         }
-        sandbox_charge(S, S->m->n_params / 16 + 1);
         if (!found) matches_nothing(S, place, glob);
         lua_pop(S->L, 1);
         s += n;

@@ -194,6 +194,7 @@ static int op_state(lua_State *L) { return make_variable(L, true); }
 static int op_get(lua_State *L) {
     Spec *S = spec_of(L);
     const char *name = need_name(L, 1, "get");
+    sandbox_charge(S, S->m->n_params / 16);
     const char **words = lua_newuserdatauv(L, sizeof *words * (S->m->n_params + 1), 0);
     int n = 0;
     for (uint32_t i = 0; i < S->m->n_params; i++) {
@@ -203,6 +204,7 @@ static int op_get(lua_State *L) {
         push_tensor(L, p->node);
         return 1;
     }
+    sandbox_charge(S, 4 * n);
     const char *near = spec_nearest(name, words, n);
     const char *hint = near ? fault_hint(S, "did you mean '%s'?", near)
                             : "parameters exist once the block that makes them has run";
@@ -219,6 +221,7 @@ static int op_stack(lua_State *L) {
         fault_raise(S, &(Fault){ .plain = true }, "stack needs a block or a function of the layer's number, got %s",
                     describe(L, 2));
     }
+    sandbox_charge(S, n / 8);
     lua_settop(L, 2);
     lua_createtable(L, (int)min_i64(n, 4096), 0);
     for (int64_t i = 1; i <= n; i++) {

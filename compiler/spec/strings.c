@@ -226,6 +226,16 @@ static int string_rep(lua_State *L) {
     return 1;
 }
 
+// As many results as bytes asked for. Upvalue: string.byte.
+static int string_byte(lua_State *L) {
+    luaL_checkstring(L, 1);
+    if (lua_gettop(L) > 2) sandbox_charge(spec_of(L), (int64_t)lua_rawlen(L, 1));
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+}
+
 // Lua's own, without %p, and with every other value as `tostring` here gives it. Upvalue: string.format.
 static int string_format(lua_State *L) {
     const char *format = luaL_checkstring(L, 1);
@@ -260,7 +270,7 @@ static void copy_functions(lua_State *L, const char *const *names) { // from the
 }
 
 void strings_open(lua_State *L) {
-    static const char *const kept[] = { "byte", "char", "len", "lower", "reverse", "sub", "upper", NULL };
+    static const char *const kept[] = { "char", "len", "lower", "reverse", "sub", "upper", NULL };
     static const luaL_Reg own[] = {
         { "find", string_find }, { "match", string_match }, { "gmatch", string_gmatch }, { "gsub", string_gsub },
         { "rep", string_rep }, { NULL, NULL },
@@ -272,6 +282,9 @@ void strings_open(lua_State *L) {
     lua_getfield(L, -2, "format");
     lua_pushcclosure(L, string_format, 1);
     lua_setfield(L, -2, "format");
+    lua_getfield(L, -2, "byte");
+    lua_pushcclosure(L, string_byte, 1);
+    lua_setfield(L, -2, "byte");
     // ("x"):rep() goes through the metatable of strings: it must not lead to Lua's own functions.
     lua_pushliteral(L, "");
     lua_getmetatable(L, -1);
