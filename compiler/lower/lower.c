@@ -129,8 +129,21 @@ static bool lower_program(Lower *l, Program program) {
     return done;
 }
 
+static bool check_dump(Lower *l) {
+    for (const char *c = l->options->dump; c && *c; c++) {
+        int i = 0;
+        while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
+        if (i < COUNT_OF(passes)) continue;
+        lower_fail(l, 0, "no pass '%c' to dump", *c);
+        diag_hint(l->from, "p precision, f fuse, d describe, s schedule, a place");
+        return false;
+    }
+    return true;
+}
+
 static bool check_options(Lower *l) {
     const LowerOptions *options = l->options;
+    if (!check_dump(l)) return false;
     int64_t tokens = (int64_t)options->microbatch * l->from->sequence;
     if (options->microbatch < 1 || options->microbatches < 1 || tokens > INT32_MAX) {
         lower_fail(l, 0,

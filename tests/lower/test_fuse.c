@@ -261,6 +261,28 @@ static void random_graphs(void **state) {
     assert_true(sum_fused * 2 < sum_alone);
 }
 
+// The groups of the hand-made MoE step, as a person has looked at them: a change here is meant or a
+// bug.
+static void groups_of_a_moe_layer(void **state) {
+    (void)state;
+    Model *m = moe_model();
+    Lab lab;
+    lab_start(&lab, m, PROGRAM_STEP, false);
+    Text text = { 0 };
+    dump_fuse(&lab.l, &text);
+    char *expected;
+    size_t bytes;
+    assert_int_equal(
+        file_read(MOEC_SOURCE_DIR "/tests/lower/moe_step.txt", lab.l.arena, &expected, &bytes), OK);
+    bool equal = !strcmp(text_cstr(&text), expected);
+    if (!equal) fprintf(stderr, "tests/lower/moe_step.txt should be
+%s", text_cstr(&text));
+    assert_true(equal);
+    text_finish(&text);
+    lab_end(&lab);
+    model_destroy(m);
+}
+
 /* Particular decisions ------------------------------------------------------------------------- */
 
 static uint32_t count_family(const Lower *l, Family family, bool accumulate) {
@@ -376,6 +398,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hand_made),
         cmocka_unit_test(random_graphs),
+        cmocka_unit_test(groups_of_a_moe_layer),
         cmocka_unit_test(gradients_are_added_in_place),
         cmocka_unit_test(states_are_written_last),
         cmocka_unit_test(a_seed_joins_nothing),
