@@ -4,7 +4,9 @@
 
 #include "compiler/codegen/row.h"
 
-typedef struct Form { const char *real, *ints; } Form; // by the kind of the operands
+typedef struct Form {
+    const char *real, *ints;
+} Form; // by the kind of the operands
 
 static const Form forms[N_ROW_OPS] = {
     [OP_ADD] = { "$0 + $1", "$0 + $1" },
@@ -42,12 +44,16 @@ static const Form forms[N_ROW_OPS] = {
     [ROW_SIN] = { "v_sin($0)", NULL },
 };
 
-const char *expr_form(int op, bool real) { return real ? forms[op].real : forms[op].ints; }
+const char *expr_form(int op, bool real) {
+    return real ? forms[op].real : forms[op].ints;
+}
 
 void expr_fill(const char *form, const char *const *args, Text *out) {
     for (; *form; form++) {
-        if (*form != '$') text_add_n(out, form, 1);
-        else text_add(out, args[*++form - '0']);
+        if (*form != '$')
+            text_add_n(out, form, 1);
+        else
+            text_add(out, args[*++form - '0']);
     }
 }
 
@@ -58,8 +64,10 @@ void expr_literal(double value, bool real, Text *out) {
     }
     float number = (float)value;
     text_add(out, "v_splat(");
-    if (isnan(number)) text_add(out, "__builtin_nanf(\"\")");
-    else if (isinf(number)) text_add(out, number < 0 ? "-INFINITE" : "INFINITE");
+    if (isnan(number))
+        text_add(out, "__builtin_nanf(\"\")");
+    else if (isinf(number))
+        text_add(out, number < 0 ? "-INFINITE" : "INFINITE");
     else {
         text_add_double(out, number);
         text_add(out, "f");
@@ -68,7 +76,8 @@ void expr_literal(double value, bool real, Text *out) {
 }
 
 const char *row_op_name(int op) {
-    static const char *const extra[] = { "load", "view", "copy", "pieces", "partials", "pick", "shifted row",
-                                         "key", "float", "cos", "sin" };
+    static const char *const extra[] = { "load",     "view", "copy",        "pieces",
+                                         "partials", "pick", "shifted row", "key",
+                                         "float",    "cos",  "sin" };
     return op < N_OPS ? op_info[op].name : extra[op - N_OPS];
 }

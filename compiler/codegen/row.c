@@ -7,16 +7,20 @@ static Status check(const KernelDesc *desc) {
     if (b->row == ROW_R) {
         int32_t experts = b->model->nodes[b->route].attr.route.experts;
         if (desc->experts != experts) {
-            return status_fail(ERR_INTERNAL, "row program over expert rows: expected experts %d, got %d", experts,
+            return status_fail(ERR_INTERNAL,
+                               "row program over expert rows: expected experts %d, got %d", experts,
                                desc->experts);
         }
     }
     for (uint32_t i = 0; i < b->n_loads; i++) {
         const RowLoad *l = &b->loads[i];
-        bool sequences = l->what == WHAT_VALUE && model_type(b->model, l->node)->row == ROW_S && b->row == ROW_T;
+        bool sequences =
+            l->what == WHAT_VALUE && model_type(b->model, l->node)->row == ROW_S && b->row == ROW_T;
         if (sequences && desc->sequence < 1) {
-            return status_fail(ERR_INTERNAL, "row program over tokens reads sequences: expected their length, got %lld",
-                               (long long)desc->sequence);
+            return status_fail(
+                ERR_INTERNAL,
+                "row program over tokens reads sequences: expected their length, got %lld",
+                (long long)desc->sequence);
         }
     }
     return OK;

@@ -14,7 +14,9 @@ static uint32_t fail(Row *row, uint32_t node, const char *why) {
     return 0;
 }
 
-static RowVal *at(Row *row, uint32_t val) { return &row->vals[val]; }
+static RowVal *at(Row *row, uint32_t val) {
+    return &row->vals[val];
+}
 
 static RowShape shape_of(const Type *type) {
     RowShape shape = { .rank = type->rank };
@@ -26,7 +28,7 @@ static bool shape_equal(const RowShape *a, const RowShape *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
 }
 
-/* Values ------------------------------------------------------------------------------------------- */
+/* Values --------------------------------------------------------------------------------------- */
 
 bool row_leaf(const RowVal *val) {
     return val->op == ROW_LOAD || val->op == OP_CONST || val->op == OP_CONSTANT;
@@ -38,14 +40,18 @@ bool row_inline(const RowVal *val) {
            (!reduction || val->serial);
 }
 
-// The pure function of operands that exists already, or 0. Keys are used up by their top_k: never shared.
+// The pure function of operands that exists already, or 0. Keys are used up by their top_k: never
+// shared.
 static uint32_t find(const Row *row, const RowVal *val) {
     if (val->op >= N_OPS ? val->op != ROW_FLOAT && val->op != ROW_COS && val->op != ROW_SIN
-                         : op_info[val->op].class != CLASS_MAP) return 0;
+                         : op_info[val->op].class != CLASS_MAP)
+        return 0;
     for (uint32_t i = 1; i < row->n_vals; i++) {
         const RowVal *old = &row->vals[i];
         if (old->op == val->op && old->kind == val->kind && old->n_args == val->n_args &&
-            shape_equal(&old->shape, &val->shape) && !memcmp(old->args, val->args, sizeof val->args)) return i;
+            shape_equal(&old->shape, &val->shape) &&
+            !memcmp(old->args, val->args, sizeof val->args))
+            return i;
     }
     return 0;
 }
@@ -57,7 +63,8 @@ static uint32_t add(Row *row, RowVal val) {
     }
     uint32_t id = find(row, &val);
     if (id) return id;
-    if (!row_leaf(&val) && val.op != ROW_PARTIALS && val.op != OP_UNIFORM && val.op != ROW_SHIFTED) {
+    if (!row_leaf(&val) && val.op != ROW_PARTIALS && val.op != OP_UNIFORM &&
+        val.op != ROW_SHIFTED) {
         val.rowless = true;
         for (int i = 0; i < val.n_args; i++) val.rowless &= at(row, val.args[i])->rowless;
     }
@@ -79,13 +86,20 @@ static uint32_t view(Row *row, uint32_t of, const RowShape *shape, const RowMap 
     if (!of) return 0;
     const RowVal *val = at(row, of);
     if (shape_equal(shape, &val->shape) && !memcmp(map, &val->map, sizeof *map)) return of;
-    return add(row, (RowVal){ .op = ROW_VIEW, .kind = val->kind, .n_args = 1, .args = { of }, .shape = *shape,
+    return add(row, (RowVal){ .op = ROW_VIEW,
+                              .kind = val->kind,
+                              .n_args = 1,
+                              .args = { of },
+                              .shape = *shape,
                               .map = *map });
 }
 
 static uint32_t copy(Row *row, uint32_t of) {
     if (!of) return 0;
-    return add(row, (RowVal){ .op = ROW_COPY, .kind = at(row, of)->kind, .n_args = 1, .args = { of },
+    return add(row, (RowVal){ .op = ROW_COPY,
+                              .kind = at(row, of)->kind,
+                              .n_args = 1,
+                              .args = { of },
                               .shape = at(row, of)->shape });
 }
 
@@ -110,7 +124,8 @@ static uint32_t append_units(Row *row, uint32_t of, int n) {
 
 static uint32_t to_float(Row *row, uint32_t of) {
     if (!of || at(row, of)->kind == KIND_REAL) return of;
-    return add(row, (RowVal){ .op = ROW_FLOAT, .n_args = 1, .args = { of }, .shape = at(row, of)->shape });
+    return add(
+        row, (RowVal){ .op = ROW_FLOAT, .n_args = 1, .args = { of }, .shape = at(row, of)->shape });
 }
 
 static RowShape join(const RowShape *a, const RowShape *b) {
@@ -124,15 +139,22 @@ static RowShape join(const RowShape *a, const RowShape *b) {
 
 static uint32_t binary(Row *row, int op, uint32_t a, uint32_t b) {
     if (!a || !b) return 0;
-    return add(row, (RowVal){ .op = (uint16_t)op, .kind = at(row, a)->kind, .n_args = 2, .args = { a, b },
+    return add(row, (RowVal){ .op = (uint16_t)op,
+                              .kind = at(row, a)->kind,
+                              .n_args = 2,
+                              .args = { a, b },
                               .shape = join(&at(row, a)->shape, &at(row, b)->shape) });
 }
 
-/* Loads ----------------------------------------------------------------------------------------------- */
+/* Loads ---------------------------------------------------------------------------------------- */
 
-static uint32_t load_value(Row *row, uint32_t load, const Type *type, uint8_t kind, const RowShape *shape,
-                           int64_t offset) {
-    return add(row, (RowVal){ .op = ROW_LOAD, .kind = kind, .load = load, .shape = *shape, .map.offset = offset,
+static uint32_t load_value(Row *row, uint32_t load, const Type *type, uint8_t kind,
+                           const RowShape *shape, int64_t offset) {
+    return add(row, (RowVal){ .op = ROW_LOAD,
+                              .kind = kind,
+                              .load = load,
+                              .shape = *shape,
+                              .map.offset = offset,
                               .rowless = type->row == ROW_NONE });
 }
 
@@ -147,7 +169,8 @@ static int find_load(const Row *row, int what, uint32_t node) {
 }
 
 static void bind(Row *row, uint32_t node, uint32_t val) {
-    *ARENA_PUSH(row->arena, row->names, row->n_names, row->cap_names) = (struct RowName){ node, val };
+    *ARENA_PUSH(row->arena, row->names, row->n_names, row->cap_names) =
+        (struct RowName){ node, val };
 }
 
 static void check_dtype(Row *row, uint32_t load) {
@@ -169,7 +192,10 @@ static void build_load(Row *row, uint32_t load) {
     RowShape shape = shape_of(&node->type);
     uint32_t val;
     if (l->what == WHAT_PARTIALS) {
-        val = add(row, (RowVal){ .op = ROW_PARTIALS, .load = load, .shape = shape, .rowless = true,
+        val = add(row, (RowVal){ .op = ROW_PARTIALS,
+                                 .load = load,
+                                 .shape = shape,
+                                 .rowless = true,
                                  .attr.k = node->op == OP_ROW_MAX });
     } else if (node->op == OP_VALID) {
         uint32_t label = load_value(row, load, &node->type, KIND_INT, &shape, 0);
@@ -182,14 +208,19 @@ static void build_load(Row *row, uint32_t load) {
 
 static uint32_t build_uniform(Row *row, uint32_t node) {
     int scalars = find_load(row, WHAT_SCALARS, 0), index = find_load(row, WHAT_INDEX, 0);
-    if (scalars < 0 || index < 0) return fail(row, node, "it reads the scalars and the index of tokens");
+    if (scalars < 0 || index < 0)
+        return fail(row, node, "it reads the scalars and the index of tokens");
     const Type *type = model_type(row->m, node);
     const char *address = model_name(row->m, model_at(row->m, node)->attr.index);
     Attr attr = { .raw = { hash_bytes(address, strlen(address)).low, 0 } };
     RowShape one = { 0 };
     uint32_t token = load_value(row, (uint32_t)index, type, KIND_INT, &one, 0);
-    return add(row, (RowVal){ .op = OP_UNIFORM, .n_args = 1, .args = { token }, .shape = shape_of(type),
-                              .attr = attr, .load = (uint32_t)scalars });
+    return add(row, (RowVal){ .op = OP_UNIFORM,
+                              .n_args = 1,
+                              .args = { token },
+                              .shape = shape_of(type),
+                              .attr = attr,
+                              .load = (uint32_t)scalars });
 }
 
 // The value of an operand: computed here, loaded, or made where first met.
@@ -203,12 +234,16 @@ static uint32_t value_of(Row *row, uint32_t node) {
     switch (n->op) {
     case OP_CONST: val = literal(row, n->attr.num, n->type.kind); break;
     case OP_CONSTANT:
-        val = add(row, (RowVal){ .op = OP_CONSTANT, .shape = shape_of(&n->type), .attr = n->attr, .rowless = true });
+        val = add(row, (RowVal){ .op = OP_CONSTANT,
+                                 .shape = shape_of(&n->type),
+                                 .attr = n->attr,
+                                 .rowless = true });
         break;
     case OP_INV_STEP:
         scalars = find_load(row, WHAT_SCALARS, node);
         if (scalars < 0) return fail(row, node, "it reads the scalars");
-        val = load_value(row, (uint32_t)scalars, &n->type, KIND_REAL, &(RowShape){ 0 }, SCALAR_inv_step);
+        val = load_value(row, (uint32_t)scalars, &n->type, KIND_REAL, &(RowShape){ 0 },
+                         SCALAR_inv_step);
         break;
     case OP_UNIFORM: val = build_uniform(row, node); break;
     default: return fail(row, node, "an operand is neither computed in the group nor loaded");
@@ -217,9 +252,11 @@ static uint32_t value_of(Row *row, uint32_t node) {
     return val;
 }
 
-static uint32_t arg_of(Row *row, uint32_t node, int i) { return value_of(row, model_arg(row->m, node, i)); }
+static uint32_t arg_of(Row *row, uint32_t node, int i) {
+    return value_of(row, model_arg(row->m, node, i));
+}
 
-/* Maps and views ---------------------------------------------------------------------------------------- */
+/* Maps and views ------------------------------------------------------------------------------- */
 
 static uint32_t build_map(Row *row, uint32_t node) {
     const Node *n = model_at(row->m, node);
@@ -227,14 +264,17 @@ static uint32_t build_map(Row *row, uint32_t node) {
         if (n->attr.precision == PRECISION_FP32) return arg_of(row, node, 0);
         return fail(row, node, "a cast to another precision than fp32 and bf16");
     }
-    RowVal val = { .op = n->op, .kind = n->type.kind, .n_args = n->n_args, .shape = shape_of(&n->type) };
+    RowVal val = {
+        .op = n->op, .kind = n->type.kind, .n_args = n->n_args, .shape = shape_of(&n->type)
+    };
     bool real = n->type.kind == KIND_REAL;
     for (int i = 0; i < n->n_args; i++) {
         val.args[i] = arg_of(row, node, i);
         if (!val.args[i]) return 0;
         real |= at(row, val.args[i])->kind == KIND_REAL;
     }
-    for (int i = n->op == OP_WHERE; real && i < n->n_args; i++) val.args[i] = to_float(row, val.args[i]);
+    for (int i = n->op == OP_WHERE; real && i < n->n_args; i++)
+        val.args[i] = to_float(row, val.args[i]);
     if (!expr_form(n->op, real)) return fail(row, node, "not of this kind of numbers");
     return add(row, val);
 }
@@ -247,11 +287,10 @@ static uint32_t build_view(Row *row, uint32_t node) {
     RowMap map;
     switch (n->op) {
     case OP_RESHAPE: return reshape(row, x, &shape);
-    case OP_BROADCAST:
-        map = row_onto(at(row, x), &shape);
-        return view(row, x, &shape, &map);
+    case OP_BROADCAST: map = row_onto(at(row, x), &shape); return view(row, x, &shape, &map);
     case OP_SLICE:
-        map = row_slice(at(row, x), n->attr.cut.axis, n->attr.cut.at, 1, shape.dim[n->attr.cut.axis], &shape);
+        map = row_slice(at(row, x), n->attr.cut.axis, n->attr.cut.at, 1,
+                        shape.dim[n->attr.cut.axis], &shape);
         return view(row, x, &shape, &map);
     case OP_TRANSPOSE: {
         map = at(row, x)->map;
@@ -270,8 +309,12 @@ static uint32_t reduction(Row *row, int op, uint32_t x, uint32_t axes, bool seri
     for (int i = 0; i < shape.rank; i++) {
         if (axes >> i & 1) shape.dim[i] = 1;
     }
-    return add(row, (RowVal){ .op = (uint16_t)op, .kind = at(row, x)->kind, .n_args = 1, .args = { x },
-                              .shape = shape, .serial = serial });
+    return add(row, (RowVal){ .op = (uint16_t)op,
+                              .kind = at(row, x)->kind,
+                              .n_args = 1,
+                              .args = { x },
+                              .shape = shape,
+                              .serial = serial });
 }
 
 // Axes at the right end are summed by lanes, those left of a kept axis one entry after the other.
@@ -286,22 +329,29 @@ static uint32_t build_reduction(Row *row, uint32_t node) {
         if (shape.dim[i] == 1) continue;
         bool reduced = n->attr.axes >> i & 1;
         right = right && reduced;
-        if (right) lanes |= 1u << i;
-        else if (reduced) axes |= 1u << i;
+        if (right)
+            lanes |= 1u << i;
+        else if (reduced)
+            axes |= 1u << i;
     }
     return reduction(row, n->op, reduction(row, n->op, x, lanes, false), axes, true);
 }
 
-/* Pieces ------------------------------------------------------------------------------------------------- */
+/* Pieces --------------------------------------------------------------------------------------- */
 
-typedef struct Parts { RowVal val; RowPiece *list; int n; } Parts;
+typedef struct Parts {
+    RowVal val;
+    RowPiece *list;
+    int n;
+} Parts;
 
 static Parts parts(Row *row, const Type *type) {
     return (Parts){ .val = { .op = ROW_PIECES, .kind = type->kind, .shape = shape_of(type) },
                     .list = ARENA_ARRAY(row->arena, RowPiece, MAX_ARGS) };
 }
 
-// `arg`, broadcast to the result's shape except `size` entries of `axis`, goes to entries at, at + step, ..
+// `arg`, broadcast to the result's shape except `size` entries of `axis`, goes to entries at, at +
+// step, ..
 static void part(Parts *p, uint32_t arg, int axis, int64_t first, int64_t step, int32_t size) {
     if (!size) return;
     RowPiece *piece = &p->list[p->n];
@@ -339,7 +389,8 @@ static uint32_t build_pad(Row *row, uint32_t node) {
     const Node *n = model_at(row->m, node);
     Parts p = parts(row, &n->type);
     int axis = n->attr.cut.axis;
-    int32_t first = n->attr.cut.at, size = model_type(row->m, model_arg(row->m, node, 0))->dim[axis];
+    int32_t first = n->attr.cut.at,
+            size = model_type(row->m, model_arg(row->m, node, 0))->dim[axis];
     uint32_t zero = literal(row, 0, n->type.kind);
     part(&p, zero, axis, 0, 1, first);
     part(&p, arg_of(row, node, 0), axis, first, 1, size);
@@ -372,7 +423,8 @@ static uint32_t build_rotate(Row *row, uint32_t node) {
     uint32_t cosine = add(row, turn);
     turn.op = ROW_SIN;
     uint32_t sine = add(row, turn);
-    int minus = n->attr.turn.sign > 0 ? OP_SUB : OP_ADD, plus = n->attr.turn.sign > 0 ? OP_ADD : OP_SUB;
+    int minus = n->attr.turn.sign > 0 ? OP_SUB : OP_ADD,
+        plus = n->attr.turn.sign > 0 ? OP_ADD : OP_SUB;
     uint32_t y1 = binary(row, minus, binary(row, OP_MUL, a, cosine), binary(row, OP_MUL, b, sine));
     uint32_t y2 = binary(row, plus, binary(row, OP_MUL, b, cosine), binary(row, OP_MUL, a, sine));
     Parts p = parts(row, &n->type);
@@ -385,26 +437,36 @@ static uint32_t build_rotate(Row *row, uint32_t node) {
     return finish_parts(row, &p);
 }
 
-/* Whole rows and picks ------------------------------------------------------------------------------------- */
+/* Whole rows and picks ------------------------------------------------------------------------- */
 
 static uint32_t build_top_k(Row *row, uint32_t node) {
     const Node *n = model_at(row->m, node);
     uint32_t x = arg_of(row, node, 0);
     if (!x) return 0;
-    RowVal key = { .op = ROW_KEY, .kind = KIND_INT, .n_args = 1, .args = { x }, .shape = at(row, x)->shape };
-    return add(row, (RowVal){ .op = OP_TOP_K, .kind = KIND_INT, .n_args = 1, .args = { add(row, key) },
-                              .shape = shape_of(&n->type), .attr = n->attr });
+    RowVal key = {
+        .op = ROW_KEY, .kind = KIND_INT, .n_args = 1, .args = { x }, .shape = at(row, x)->shape
+    };
+    return add(row, (RowVal){ .op = OP_TOP_K,
+                              .kind = KIND_INT,
+                              .n_args = 1,
+                              .args = { add(row, key) },
+                              .shape = shape_of(&n->type),
+                              .attr = n->attr });
 }
 
 static uint32_t build_one_hot(Row *row, uint32_t node) {
     const Node *n = model_at(row->m, node);
-    return add(row, (RowVal){ .op = OP_ONE_HOT, .n_args = 1, .args = { append_units(row, arg_of(row, node, 0), 1) },
+    return add(row, (RowVal){ .op = OP_ONE_HOT,
+                              .n_args = 1,
+                              .args = { append_units(row, arg_of(row, node, 0), 1) },
                               .shape = shape_of(&n->type) });
 }
 
 static uint32_t build_scatter(Row *row, uint32_t node) {
     const Node *n = model_at(row->m, node);
-    return add(row, (RowVal){ .op = OP_SCATTER, .n_args = 2, .args = { arg_of(row, node, 0), arg_of(row, node, 1) },
+    return add(row, (RowVal){ .op = OP_SCATTER,
+                              .n_args = 2,
+                              .args = { arg_of(row, node, 0), arg_of(row, node, 1) },
                               .shape = shape_of(&n->type) });
 }
 
@@ -423,7 +485,12 @@ static uint32_t build_gather(Row *row, uint32_t node) {
     RowShape shape = shape_of(&n->type);
     if (!addressable(row, at(row, at(row, x)->map.base))) x = copy(row, x);
     if (!x) return 0;
-    RowVal val = { .op = ROW_FAR, .kind = n->type.kind, .n_args = 2, .args = { x, ids }, .shape = shape, .near = true };
+    RowVal val = { .op = ROW_FAR,
+                   .kind = n->type.kind,
+                   .n_args = 2,
+                   .args = { x, ids },
+                   .shape = shape,
+                   .near = true };
     const RowVal *from = at(row, x);
     val.far = row_onto(from, &shape);
     val.far.stride[shape.rank - 1] = 0;
@@ -432,7 +499,8 @@ static uint32_t build_gather(Row *row, uint32_t node) {
     return add(row, val);
 }
 
-// x picked through ids from any row of a load: result axes [ids' axes.., x's axes from `skip` on..].
+// x picked through ids from any row of a load: result axes [ids' axes.., x's axes from `skip`
+// on..].
 static uint32_t far(Row *row, uint32_t node, uint32_t ids, int skip, int64_t step, int64_t limit) {
     const Node *n = model_at(row->m, node);
     uint32_t x = arg_of(row, node, 0);
@@ -440,10 +508,16 @@ static uint32_t far(Row *row, uint32_t node, uint32_t ids, int skip, int64_t ste
     const RowVal *from = at(row, x), *base = at(row, from->map.base);
     if (!row_leaf(base)) return fail(row, node, "its operand must be stored by an earlier kernel");
     int own = from->shape.rank - skip;
-    RowVal val = { .op = ROW_FAR, .kind = n->type.kind, .n_args = 2, .shape = shape_of(&n->type), .limit = limit };
+    RowVal val = { .op = ROW_FAR,
+                   .kind = n->type.kind,
+                   .n_args = 2,
+                   .shape = shape_of(&n->type),
+                   .limit = limit };
     val.far = (RowMap){ .base = from->map.base, .offset = from->map.offset };
-    for (int i = 0; i < own; i++) val.far.stride[val.shape.rank - own + i] = from->map.stride[skip + i];
-    bool rows = base->op == ROW_LOAD && model_type(row->m, row->body->loads[base->load].node)->row != ROW_NONE;
+    for (int i = 0; i < own; i++)
+        val.far.stride[val.shape.rank - own + i] = from->map.stride[skip + i];
+    bool rows = base->op == ROW_LOAD &&
+                model_type(row->m, row->body->loads[base->load].node)->row != ROW_NONE;
     val.step = step >= 0 ? step : rows ? row_features(&base->shape) : 0;
     val.args[0] = x;
     val.args[1] = append_units(row, ids, own);
@@ -463,14 +537,16 @@ static uint32_t route_load(Row *row, uint32_t node, int what, const RowShape *sh
 }
 
 static uint32_t build_dispatch(Row *row, uint32_t node) {
-    uint32_t slot = route_load(row, node, WHAT_SLOT_OF_ROW, &(RowShape){ 0 }), x = arg_of(row, node, 0);
+    uint32_t slot = route_load(row, node, WHAT_SLOT_OF_ROW, &(RowShape){ 0 }),
+             x = arg_of(row, node, 0);
     if (!slot || !x) return 0;
     int32_t k = at(row, x)->shape.dim[0];
     uint32_t token = binary(row, OP_IDIV, slot, literal(row, k, KIND_INT));
     uint32_t id = far(row, node, token, 1, -1, INT32_MAX);
     if (!id || !at(row, x)->map.stride[0]) return id;
     uint32_t choice = binary(row, OP_MOD, slot, literal(row, k, KIND_INT));
-    // `far` was the last value made before `choice`: operands come first, so it is made again behind it.
+    // `far` was the last value made before `choice`: operands come first, so it is made again
+    // behind it.
     RowVal val = *at(row, id);
     val.step2 = at(row, x)->map.stride[0];
     val.args[val.n_args++] = append_units(row, choice, val.shape.rank);
@@ -487,18 +563,22 @@ static uint32_t build_shift(Row *row, uint32_t node) {
     if (load < 0 || row->body->loads[load].node != model_arg(row->m, node, 1)) {
         return fail(row, node, "its segments must be loaded");
     }
-    RowVal from = { .op = ROW_SHIFTED, .kind = KIND_INT, .load = (uint32_t)load, .attr = model_at(row->m, node)->attr };
+    RowVal from = { .op = ROW_SHIFTED,
+                    .kind = KIND_INT,
+                    .load = (uint32_t)load,
+                    .attr = model_at(row->m, node)->attr };
     return far(row, node, add(row, from), 0, -1, INT32_MAX);
 }
 
-/* The group -------------------------------------------------------------------------------------------------- */
+/* The group ------------------------------------------------------------------------------------ */
 
 static uint32_t build_node(Row *row, uint32_t node) {
     switch (model_at(row->m, node)->op) {
     case OP_ROTATE: return build_rotate(row, node);
     case OP_PAD: return build_pad(row, node);
     case OP_CONCAT: return build_concat(row, node);
-    case OP_SUM: case OP_AMAX: return build_reduction(row, node);
+    case OP_SUM:
+    case OP_AMAX: return build_reduction(row, node);
     case OP_TOP_K: return build_top_k(row, node);
     case OP_ONE_HOT: return build_one_hot(row, node);
     case OP_GATHER: return build_gather(row, node);
@@ -512,7 +592,8 @@ static uint32_t build_node(Row *row, uint32_t node) {
     case CLASS_MAP: return build_map(row, node);
     case CLASS_VIEW: return build_view(row, node);
     case CLASS_PARTIAL: return arg_of(row, node, 0); // its store sums over rows
-    case CLASS_GENERATOR: case CLASS_SOURCE: return value_of(row, node);
+    case CLASS_GENERATOR:
+    case CLASS_SOURCE: return value_of(row, node);
     default: return fail(row, node, "not an operation on rows");
     }
 }
@@ -537,7 +618,8 @@ static void build_store(Row *row, uint32_t store) {
     val = s->partial ? arg_of(row, node, 0) : value_of(row, node);
     if (!val) return;
     // Stores happen in row loops, where values that are not computed there are copied.
-    bool direct = !at(row, val)->rowless && (at(row, val)->op == ROW_PIECES || row_inline(at(row, val)));
+    bool direct =
+        !at(row, val)->rowless && (at(row, val)->op == ROW_PIECES || row_inline(at(row, val)));
     if (!direct) val = copy(row, val);
     if (!val) return;
     at(row, val)->rowless = false;
@@ -554,7 +636,9 @@ static int64_t widest(const Row *row) {
         if (class == CLASS_VIEW) continue;
         most = max_i64(most, type_features(&n->type));
         bool reads_all = class == CLASS_REDUCE || n->op == OP_TOP_K || n->op == OP_SCATTER;
-        if (reads_all) most = max_i64(most, type_features(model_type(row->m, model_arg(row->m, b->nodes[i], 0))));
+        if (reads_all)
+            most =
+                max_i64(most, type_features(model_type(row->m, model_arg(row->m, b->nodes[i], 0))));
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
         most = max_i64(most, type_features(model_type(row->m, b->stores[i].node)));
@@ -568,7 +652,8 @@ Status row_build(Row *row) {
     row->offsets = find_load(row, WHAT_OFFSETS, b->route);
     ARENA_PUSH(row->arena, row->vals, row->n_vals, row->cap_vals);
     if (b->row == ROW_R && row->offsets < 0) {
-        return status_fail(ERR_INPUT, "row program over expert rows: the offsets of its route are not loaded");
+        return status_fail(ERR_INPUT,
+                           "row program over expert rows: the offsets of its route are not loaded");
     }
     for (uint32_t i = 0; i < b->n_loads; i++) build_load(row, i);
     for (uint32_t i = 0; i < b->n_nodes && row->status == OK; i++) {

@@ -1,39 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops, stores and the frame of a row program; names are explained in row_emit.h.
 //
-// A loop over a space becomes as few C loops as the indices in it allow: a first, dry run over its body finds
-// which neighbouring axes are stepped through as one. The last axis carries the lanes. Sums over the right end
-// of a space keep one accumulator of 16 lanes (lane l takes elements l, l + 16, ..; folded 8, 4, 2, 1) that
-// is opened before the first summed axis.
+// A loop over a space becomes as few C loops as the indices in it allow: a first, dry run over its
+// body finds which neighbouring axes are stepped through as one. The last axis carries the lanes.
+// Sums over the right end of a space keep one accumulator of 16 lanes (lane l takes elements l, l +
+// 16, ..; folded 8, 4, 2, 1) that is opened before the first summed axis.
 #include <stdio.h>
 
 #include "compiler/codegen/row_emit.h"
 
-static RowVal *at(const Emit *em, uint32_t val) { return &em->row->vals[val]; }
+static RowVal *at(const Emit *em, uint32_t val) {
+    return &em->row->vals[val];
+}
 
-static bool lane_sum(const RowVal *v) { return (v->op == OP_SUM || v->op == OP_AMAX) && !v->serial; }
+static bool lane_sum(const RowVal *v) {
+    return (v->op == OP_SUM || v->op == OP_AMAX) && !v->serial;
+}
 
-/* Stores ------------------------------------------------------------------------------------------------ */
+/* Stores --------------------------------------------------------------------------------------- */
 
-static bool is_max(const Emit *em, const RowStore *s) { return model_at(em->row->m, s->node)->op == OP_ROW_MAX; }
+static bool is_max(const Emit *em, const RowStore *s) {
+    return model_at(em->row->m, s->node)->op == OP_ROW_MAX;
+}
 
 // Writes lanes to features of one row: `pointer` + index.
-static void write_features(Emit *em, const RowVal *v, const char *pointer, Index index, const char *x) {
-    if (em->lane < 0 || !index.lane) emit_line(em, "%s[%s] = %s[0];", pointer, index.text, x);
+static void write_features(Emit *em, const RowVal *v, const char *pointer, Index index,
+                           const char *x) {
+    if (em->lane < 0 || !index.lane)
+        emit_line(em, "%s[%s] = %s[0];", pointer, index.text, x);
     else if (index.lane != 1) {
         emit_line(em, "%s_store_by(%s + %s, %s, %lld, %s);", emit_v(v), pointer, index.text, x,
                   (long long)index.lane, em->tail ? "n" : "LANES");
-    } else if (em->tail) emit_line(em, "%s_store_n(%s + %s, %s, n);", emit_v(v), pointer, index.text, x);
-    else emit_line(em, "%s_store(%s + %s, %s);", emit_v(v), pointer, index.text, x);
+    } else if (em->tail)
+        emit_line(em, "%s_store_n(%s + %s, %s, n);", emit_v(v), pointer, index.text, x);
+    else
+        emit_line(em, "%s_store(%s + %s, %s);", emit_v(v), pointer, index.text, x);
 }
 
 static const char *old_features(Emit *em, const RowVal *v, const char *pointer, Index index) {
-    if (em->lane < 0 || !index.lane) return emit_text(em, "%s_splat(%s[%s])", emit_v(v), pointer, index.text);
+    if (em->lane < 0 || !index.lane)
+        return emit_text(em, "%s_splat(%s[%s])", emit_v(v), pointer, index.text);
     if (index.lane != 1) {
         return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", emit_v(v), pointer, index.text,
                          (long long)index.lane, em->tail ? "n" : "LANES");
     }
-    return emit_text(em, em->tail ? "%s_load_n(%s + %s, n)" : "%s_load(%s + %s)", emit_v(v), pointer, index.text);
+    return emit_text(em, em->tail ? "%s_load_n(%s + %s, n)" : "%s_load(%s + %s)", emit_v(v),
+                     pointer, index.text);
 }
 
 static void store_features(Emit *em, const RowVal *v, uint32_t store, Index index, const char *x) {
@@ -52,39 +64,52 @@ static void store_rows(Emit *em, const RowVal *v, uint32_t store, Index index, c
     long long features = (long long)type_features(model_type(em->row->m, s->node));
     if (s->partial) {
         const char *sums = emit_text(em, "q%u + (%s) * LANES", store, index.text);
-        emit_line(em, is_max(em, s) ? "v_store(%s, v_select(live, v_max_rows(%s, v_load(%s)), v_load(%s)));"
-                                    : "v_store(%s, v_select(live, %s + v_load(%s), v_load(%s)));", sums, x, sums, sums);
+        emit_line(em,
+                  is_max(em, s)
+                      ? "v_store(%s, v_select(live, v_max_rows(%s, v_load(%s)), v_load(%s)));"
+                      : "v_store(%s, v_select(live, %s + v_load(%s), v_load(%s)));",
+                  sums, x, sums, sums);
         return;
     }
-    const char *where = features == 1 ? emit_text(em, "s%u + row", store)
-                                      : emit_text(em, "s%u + row * %lld + %s", store, features, index.text);
+    const char *where = features == 1
+                            ? emit_text(em, "s%u + row", store)
+                            : emit_text(em, "s%u + row * %lld + %s", store, features, index.text);
     if (s->add) {
-        x = features == 1 ? emit_text(em, "%s_load_n(%s, n) + %s", emit_v(v), where, x)
-                          : emit_text(em, "%s_load_by(%s, %lld, n) + %s", emit_v(v), where, features, x);
+        x = features == 1
+                ? emit_text(em, "%s_load_n(%s, n) + %s", emit_v(v), where, x)
+                : emit_text(em, "%s_load_by(%s, %lld, n) + %s", emit_v(v), where, features, x);
     }
-    if (features == 1) emit_line(em, "%s_store_n(%s, %s, n);", emit_v(v), where, x);
-    else emit_line(em, "%s_store_by(%s, %s, %lld, n);", emit_v(v), where, x, features);
+    if (features == 1)
+        emit_line(em, "%s_store_n(%s, %s, n);", emit_v(v), where, x);
+    else
+        emit_line(em, "%s_store_by(%s, %s, %lld, n);", emit_v(v), where, x, features);
 }
 
-static bool in_array(const RowVal *v) { return v->array || (v->memory && row_features(&v->shape) > 1); }
+static bool in_array(const RowVal *v) {
+    return v->array || (v->memory && row_features(&v->shape) > 1);
+}
 
 // Where the value `name` of val, or of a piece of it, goes.
-static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *space, const int64_t *stride,
-                 int64_t offset, const char *name) {
+static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *space,
+                 const int64_t *stride, int64_t offset, const char *name) {
     const RowVal *v = at(em, val);
     Index index = emit_index(em, place, space, stride, offset);
     if (in_array(v)) {
-        if (em->row->by_rows) emit_line(em, "%s_store(m%u + (%s) * LANES, %s);", emit_v(v), val, index.text, name);
-        else write_features(em, v, emit_text(em, "m%u", val), index, name);
+        if (em->row->by_rows)
+            emit_line(em, "%s_store(m%u + (%s) * LANES, %s);", emit_v(v), val, index.text, name);
+        else
+            write_features(em, v, emit_text(em, "m%u", val), index, name);
     }
     for (uint32_t i = 0; i < em->row->n_sinks; i++) {
         if (em->row->sinks[i].val != val) continue;
-        if (em->row->by_rows) store_rows(em, v, em->row->sinks[i].store, index, name);
-        else store_features(em, v, em->row->sinks[i].store, index, name);
+        if (em->row->by_rows)
+            store_rows(em, v, em->row->sinks[i].store, index, name);
+        else
+            store_features(em, v, em->row->sinks[i].store, index, name);
     }
 }
 
-/* Lane sums ---------------------------------------------------------------------------------------------- */
+/* Lane sums ------------------------------------------------------------------------------------ */
 
 // The first summed axis of a lane sum among the loop's axes.
 static int first_summed(const Emit *em, const RowVal *v) {
@@ -114,8 +139,10 @@ static void add_to_sum(Emit *em, const Place *place, uint32_t val) {
     row_uses(em->row, val, uses);
     const char *x = emit_read(em, place, uses);
     if (em->tail) x = emit_text(em, "%s_select(live, %s, %s)", emit_v(v), x, identity(v));
-    if (v->op == OP_SUM) emit_line(em, "a%u = a%u + %s;", val, val, x);
-    else emit_line(em, "a%u = %s_max(%s, a%u);", val, emit_v(v), x, val);
+    if (v->op == OP_SUM)
+        emit_line(em, "a%u = a%u + %s;", val, val, x);
+    else
+        emit_line(em, "a%u = %s_max(%s, a%u);", val, emit_v(v), x, val);
 }
 
 static void close_sums(Emit *em, int axis) {
@@ -124,7 +151,8 @@ static void close_sums(Emit *em, int axis) {
         uint32_t val = l->tasks[t].val;
         const RowVal *v = at(em, val);
         if (!lane_sum(v) || first_summed(em, v) != axis) continue;
-        const char *fold = emit_text(em, "%s_%s(a%u)", emit_v(v), v->op == OP_SUM ? "sum" : "max_lane", val);
+        const char *fold =
+            emit_text(em, "%s_%s(a%u)", emit_v(v), v->op == OP_SUM ? "sum" : "max_lane", val);
         Place place = { .n = axis };
         for (int i = 0; i < axis; i++) place.axis[i] = i;
         Index index = emit_index(em, &place, &v->shape, v->map.stride, 0);
@@ -133,7 +161,7 @@ static void close_sums(Emit *em, int axis) {
     }
 }
 
-/* Loops ---------------------------------------------------------------------------------------------------- */
+/* Loops ---------------------------------------------------------------------------------------- */
 
 static void task(Emit *em, const Place *place, const RowTask *task) {
     uint32_t val = task->val;
@@ -172,7 +200,8 @@ static void nest(Emit *em, int axis) {
     while (em->axes[last].merged) size *= em->axes[++last].dim;
     const char *var = em->axes[last].var;
     bool lanes = last == em->lane;
-    emit_line(em, "for (int64_t %s = 0; %s < %lld; %s%s) {", var, var, (long long)size, var, lanes ? " += LANES" : "++");
+    emit_line(em, "for (int64_t %s = 0; %s < %lld; %s%s) {", var, var, (long long)size, var,
+              lanes ? " += LANES" : "++");
     em->indent++;
     em->tail = lanes && size % 16;
     uint32_t mark = em->n_memos;
@@ -214,7 +243,8 @@ static void heading(Emit *em, const RowLoop *l) {
         uint32_t val = l->tasks[t].val;
         text_printf(&text, "%s %s %u", t ? "," : "", row_op_name(at(em, val)->op), val);
         for (uint32_t i = 0; i < em->row->n_sinks; i++) {
-            if (em->row->sinks[i].val == val) text_printf(&text, " -> s%u", em->row->sinks[i].store);
+            if (em->row->sinks[i].val == val)
+                text_printf(&text, " -> s%u", em->row->sinks[i].store);
         }
     }
     emit_line(em, "%s", text_cstr(&text));
@@ -230,7 +260,8 @@ static void top_k(Emit *em, const RowLoop *l) {
     long long times = (long long)(row_features(&v->shape) / v->attr.k);
     bool one = row_features(&v->shape) == 1;
     const char *from = one ? "" : emit_text(em, " + i * %d%s", n, rows ? " * LANES" : "");
-    const char *top = emit_text(em, "top_one%s(m%u%s, %d)", rows ? "_rows" : "", v->args[0], from, n);
+    const char *top =
+        emit_text(em, "top_one%s(m%u%s, %d)", rows ? "_rows" : "", v->args[0], from, n);
     if (one) {
         emit_define(em, val, rows ? top : emit_text(em, "vi_splat(%s)", top));
         if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = x%u[0];", val, val);
@@ -238,10 +269,12 @@ static void top_k(Emit *em, const RowLoop *l) {
     }
     emit_line(em, "for (int64_t i = 0; i < %lld; i++) {", times);
     if (rows) {
-        emit_line(em, "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);", v->attr.k,
-                  val, v->attr.k, top);
+        emit_line(em,
+                  "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);",
+                  v->attr.k, val, v->attr.k, top);
     } else {
-        emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val, v->attr.k, top);
+        emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val,
+                  v->attr.k, top);
     }
     emit_line(em, "}");
 }
@@ -273,7 +306,7 @@ static void loops(Emit *em, bool rowless) {
     }
 }
 
-/* The frame -------------------------------------------------------------------------------------------------- */
+/* The frame ------------------------------------------------------------------------------------ */
 
 static void parameters(Emit *em) {
     const RowBody *b = em->row->body;
@@ -286,7 +319,8 @@ static void parameters(Emit *em) {
         text_printf(em->out, "%sconst %s *l%u", i ? ", " : "", c_types[b->loads[i].dtype], i);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
-        text_printf(em->out, "%s%s *s%u", i + b->n_loads ? ", " : "", c_types[b->stores[i].dtype], i);
+        text_printf(em->out, "%s%s *s%u", i + b->n_loads ? ", " : "", c_types[b->stores[i].dtype],
+                    i);
     }
 }
 
@@ -294,7 +328,8 @@ static int64_t scratch_bytes(const Emit *em) {
     int64_t bytes = 0;
     for (uint32_t val = 1; val < em->row->n_vals; val++) {
         const RowVal *v = at(em, val);
-        if (v->live && in_array(v)) bytes += 4 * row_features(&v->shape) * (em->row->by_rows ? 16 : 1);
+        if (v->live && in_array(v))
+            bytes += 4 * row_features(&v->shape) * (em->row->by_rows ? 16 : 1);
     }
     return bytes;
 }
@@ -316,7 +351,8 @@ static void memory(Emit *em) {
             emit_line(em, "static const float t%u[%lld] = {%s\n    };", val, n, text_cstr(&text));
             text_finish(&text);
         } else if (!row_leaf(v) && v->op != ROW_VIEW && in_array(v)) {
-            emit_line(em, "%s_Alignas(64) %s m%u[%lld%s];", where, emit_c_type(v), val, n, row->by_rows ? " * LANES" : "");
+            emit_line(em, "%s_Alignas(64) %s m%u[%lld%s];", where, emit_c_type(v), val, n,
+                      row->by_rows ? " * LANES" : "");
         }
     }
 }
@@ -331,9 +367,12 @@ static void start_tile(Emit *em) {
         emit_line(em, "float *w%u = s%u + tile * %lld;", i, i, n);
         if (row->by_rows) {
             emit_line(em, "_Alignas(64) float q%u[%lld * LANES];", i, n);
-            emit_line(em, "for (int64_t i = 0; i < %lld; i++) v_store(q%u + i * LANES, %s);", n, i, empty);
+            emit_line(em, "for (int64_t i = 0; i < %lld; i++) v_store(q%u + i * LANES, %s);", n, i,
+                      empty);
         } else {
-            emit_line(em, "for (int64_t j = 0; j < %lld; j += LANES) v_store_n(w%u + j, %s, %lld - j);", n, i, empty, n);
+            emit_line(em,
+                      "for (int64_t j = 0; j < %lld; j += LANES) v_store_n(w%u + j, %s, %lld - j);",
+                      n, i, empty, n);
         }
     }
     if (row->body->row == ROW_R) emit_line(em, "int32_t expert_now = 0;");
@@ -365,12 +404,15 @@ static void start_row(Emit *em) {
         const char *type = b->loads[i].dtype == DTYPE_F32 ? "float" : "int32_t";
         static const char *const which[] = { "row", "", "expert_now", "row / sequence" };
         RowFind find = emit_find(row, i);
-        if (find == FIND_EXPERT) emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
-        if (find != FIND_NONE) emit_line(em, "const %s *r%u = l%u + %s * %lld;", type, i, i, which[find], n);
+        if (find == FIND_EXPERT)
+            emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
+        if (find != FIND_NONE)
+            emit_line(em, "const %s *r%u = l%u + %s * %lld;", type, i, i, which[find], n);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
         if (b->stores[i].partial) continue;
-        emit_line(em, "%s *w%u = s%u + row * %lld;", b->stores[i].dtype == DTYPE_F32 ? "float" : "int32_t", i, i,
+        emit_line(em, "%s *w%u = s%u + row * %lld;",
+                  b->stores[i].dtype == DTYPE_F32 ? "float" : "int32_t", i, i,
                   (long long)type_features(model_type(row->m, b->stores[i].node)));
     }
 }
@@ -381,13 +423,15 @@ static void start_rows(Emit *em) {
     if (finds(em->row, FIND_EXPERT)) {
         emit_line(em, "VI expert;");
         emit_line(em, "for (int64_t i = 0; i < LANES; i++) {");
-        emit_line(em, "    while (i < n && row + i >= l%d[expert_now + 1]) expert_now++;", em->row->offsets);
+        emit_line(em, "    while (i < n && row + i >= l%d[expert_now + 1]) expert_now++;",
+                  em->row->offsets);
         emit_line(em, "    expert[i] = expert_now;");
         emit_line(em, "}");
     }
     if (finds(em->row, FIND_SEQUENCE)) {
         emit_line(em, "VI sequence;");
-        emit_line(em, "for (int64_t i = 0; i < LANES; i++) sequence[i] = (int32_t)((row + i) / %lld);",
+        emit_line(em,
+                  "for (int64_t i = 0; i < LANES; i++) sequence[i] = (int32_t)((row + i) / %lld);",
                   (long long)em->row->desc->sequence);
     }
 }
@@ -411,17 +455,21 @@ static void write_before(Emit *em) {
 }
 
 static void write_row(Emit *em) {
-    if (em->row->by_rows) start_rows(em);
-    else start_row(em);
+    if (em->row->by_rows)
+        start_rows(em);
+    else
+        start_row(em);
     loops(em, false);
 }
 
 static Status check_scratch(Emit *em) {
     int64_t bytes = scratch_bytes(em);
     if (bytes <= ROW_SCRATCH) return OK;
-    return status_fail(ERR_INPUT, "a row program keeps %lld MiB per thread, expected at most %d\n"
-                       "  hint: reshapes, transposes and slices of very wide computed rows are what is kept",
-                       (long long)(bytes >> 20), ROW_SCRATCH >> 20);
+    return status_fail(
+        ERR_INPUT,
+        "a row program keeps %lld MiB per thread, expected at most %d\n"
+        "  hint: reshapes, transposes and slices of very wide computed rows are what is kept",
+        (long long)(bytes >> 20), ROW_SCRATCH >> 20);
 }
 
 Status row_emit(Row *row, const char *entry, Text *out) {
@@ -429,7 +477,8 @@ Status row_emit(Row *row, const char *entry, Text *out) {
     TRY(check_scratch(&em));
     const char *rows = emit_text(&em, "%lld", (long long)row->desc->rows);
     if (row->body->row == ROW_R) {
-        rows = emit_text(&em, "min_of(%s, l%d[%d])", rows, row->offsets, row->m->nodes[row->body->route].attr.route.experts);
+        rows = emit_text(&em, "min_of(%s, l%d[%d])", rows, row->offsets,
+                         row->m->nodes[row->body->route].attr.route.experts);
     }
     char tile[16];
     snprintf(tile, sizeof tile, "%d", ROW_TILE);

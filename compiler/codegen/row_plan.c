@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a row program keeps in memory, and the order of its loops.
 //
-// A value is a root if it is stored, kept in memory, or can only be made by a loop of its own. Every root is
-// a task of one loop; the other maps are computed, in registers, in each loop that needs them. A map is kept
-// where somebody reads it in another order than its own, or where two loops need it (unless it is trivial,
-// or so wide that reading its operands again is better than a scratch array that leaves the cache).
-// One-element values are always roots: they are variables.
+// A value is a root if it is stored, kept in memory, or can only be made by a loop of its own.
+// Every root is a task of one loop; the other maps are computed, in registers, in each loop that
+// needs them. A map is kept where somebody reads it in another order than its own, or where two
+// loops need it (unless it is trivial, or so wide that reading its operands again is better than a
+// scratch array that leaves the cache). One-element values are always roots: they are variables.
 #include "compiler/codegen/row.h"
 
-static RowVal *at(const Row *row, uint32_t val) { return &row->vals[val]; }
+static RowVal *at(const Row *row, uint32_t val) {
+    return &row->vals[val];
+}
 
 static bool shape_equal(const RowShape *a, const RowShape *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
 }
 
 static RowUse use(const Row *row, uint32_t arg, const RowShape *space, bool address) {
-    return (RowUse){ .arg = arg, .space = *space, .map = row_onto(at(row, arg), space), .address = address };
+    return (RowUse){
+        .arg = arg, .space = *space, .map = row_onto(at(row, arg), space), .address = address
+    };
 }
 
 // The space in which a scatter reads its operands: theirs.
@@ -24,12 +28,17 @@ int row_uses(const Row *row, uint32_t val, RowUse uses[MAX_ARGS]) {
     for (int i = 0; i < v->n_args; i++) {
         const RowVal *arg = at(row, v->args[i]);
         switch (v->op) {
-        case OP_SUM: case OP_AMAX: case ROW_COPY: uses[i] = use(row, v->args[i], &arg->shape, false); break;
+        case OP_SUM:
+        case OP_AMAX:
+        case ROW_COPY: uses[i] = use(row, v->args[i], &arg->shape, false); break;
         case ROW_PIECES: uses[i] = use(row, v->args[i], &v->pieces[i].shape, false); break;
-        case OP_TOP_K: case OP_SCATTER: uses[i] = use(row, v->args[i], &arg->shape, true); break;
+        case OP_TOP_K:
+        case OP_SCATTER: uses[i] = use(row, v->args[i], &arg->shape, true); break;
         case ROW_FAR:
-            if (i == 0) uses[i] = use(row, v->args[i], &arg->shape, v->near);
-            else uses[i] = use(row, v->args[i], &v->shape, false);
+            if (i == 0)
+                uses[i] = use(row, v->args[i], &arg->shape, v->near);
+            else
+                uses[i] = use(row, v->args[i], &v->shape, false);
             break;
         default: uses[i] = use(row, v->args[i], &v->shape, false);
         }
@@ -53,7 +62,7 @@ static bool is_root(const RowVal *v) {
     return v->stored || v->memory || !row_inline(v) || row_features(&v->shape) == 1;
 }
 
-/* What is kept -------------------------------------------------------------------------------------------- */
+/* What is kept --------------------------------------------------------------------------------- */
 
 static void mark_live(Row *row) {
     for (uint32_t i = 0; i < row->n_sinks; i++) {
@@ -85,10 +94,10 @@ static void mark_memory(Row *row) {
     }
 }
 
-/* Loops ------------------------------------------------------------------------------------------------------ */
+/* Loops ---------------------------------------------------------------------------------------- */
 
-// The first loop in which all that `val` (or one piece of it) reads is there. Operands come before: their
-// `loop` is known, where they are no roots it is their own first loop.
+// The first loop in which all that `val` (or one piece of it) reads is there. Operands come before:
+// their `loop` is known, where they are no roots it is their own first loop.
 static int ready(const Row *row, uint32_t val, int piece) {
     RowUse uses[MAX_ARGS];
     int n = row_uses(row, val, uses), first = 0;
@@ -109,7 +118,9 @@ static int place(Row *row, uint32_t val, int piece, const RowShape *space, bool 
     int loop = ready(row, val, piece);
     for (; loop < (int)row->n_loops; loop++) {
         const RowLoop *l = &row->loops[loop];
-        if (!alone && !l->alone && l->rowless == at(row, val)->rowless && shape_equal(&l->space, &shape)) break;
+        if (!alone && !l->alone && l->rowless == at(row, val)->rowless &&
+            shape_equal(&l->space, &shape))
+            break;
     }
     if (loop >= (int)row->n_loops) {
         loop = (int)row->n_loops;
@@ -171,8 +182,10 @@ static bool count_loops(Row *row, uint32_t val, int piece, int loop) {
         if (is_root(b) && (b->loop == loop || row_features(&b->shape) == 1)) continue;
         bool again = b->seen != 0 || b->stored;
         b->seen = loop + 1;
-        if (again && row_features(&b->shape) < ROW_WIDE && !trivial(row, base)) b->memory = changed = true;
-        else changed |= count_loops(row, base, -1, loop);
+        if (again && row_features(&b->shape) < ROW_WIDE && !trivial(row, base))
+            b->memory = changed = true;
+        else
+            changed |= count_loops(row, base, -1, loop);
     }
     return changed;
 }
@@ -182,7 +195,8 @@ static bool keep_shared(Row *row) {
     for (uint32_t val = 1; val < row->n_vals; val++) at(row, val)->seen = 0;
     for (uint32_t i = 0; i < row->n_loops; i++) {
         const RowLoop *l = &row->loops[i];
-        for (uint32_t t = 0; t < l->n_tasks; t++) changed |= count_loops(row, l->tasks[t].val, l->tasks[t].piece, (int)i);
+        for (uint32_t t = 0; t < l->n_tasks; t++)
+            changed |= count_loops(row, l->tasks[t].val, l->tasks[t].piece, (int)i);
     }
     return changed;
 }

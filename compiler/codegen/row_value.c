@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Expressions of row programs: how a value is read or computed at one place of a loop.
 //
-// Everything is computed on demand and remembered by name for the rest of the scope, so a value that several
-// others need appears once.
+// Everything is computed on demand and remembered by name for the rest of the scope, so a value
+// that several others need appears once.
 #include <stdio.h>
 
 #include "compiler/codegen/row_emit.h"
 
-static const RowVal *at(const Emit *em, uint32_t val) { return &em->row->vals[val]; }
+static const RowVal *at(const Emit *em, uint32_t val) {
+    return &em->row->vals[val];
+}
 
-/* Text ------------------------------------------------------------------------------------------------ */
+/* Text ----------------------------------------------------------------------------------------- */
 
 void emit_line(Emit *em, const char *format, ...) {
     if (em->dry) return;
@@ -58,7 +60,7 @@ static const char *name_load(Emit *em, const RowVal *val, const char *expression
     return remember(em, expression, name);
 }
 
-/* Places ---------------------------------------------------------------------------------------------- */
+/* Places --------------------------------------------------------------------------------------- */
 
 static int64_t stride_of(const Place *place, const int64_t *stride, int axis, bool *found) {
     for (int i = 0; i < place->n; i++) {
@@ -74,12 +76,14 @@ static int64_t stride_of(const Place *place, const int64_t *stride, int axis, bo
 static void note_apart(Emit *em, const Place *place, const int64_t *stride) {
     for (int i = 0; i + 1 < em->n_loop; i++) {
         bool a, b;
-        int64_t outer = stride_of(place, stride, i, &a), inner = stride_of(place, stride, i + 1, &b);
+        int64_t outer = stride_of(place, stride, i, &a),
+                inner = stride_of(place, stride, i + 1, &b);
         if (a && b && outer != inner * em->axes[i + 1].dim) em->axes[i].apart = true;
     }
 }
 
-Index emit_index(Emit *em, const Place *place, const RowShape *space, const int64_t *stride, int64_t offset) {
+Index emit_index(Emit *em, const Place *place, const RowShape *space, const int64_t *stride,
+                 int64_t offset) {
     int64_t strides[MAX_AXES];
     int n = 0;
     for (int i = 0; i < space->rank; i++) {
@@ -96,7 +100,8 @@ Index emit_index(Emit *em, const Place *place, const RowShape *space, const int6
         text_add(&text, axis->var);
         if (strides[i] != 1) text_printf(&text, " * %lld", (long long)strides[i]);
     }
-    if (offset || !text.bytes) text_printf(&text, text.bytes ? " + %lld" : "%lld", (long long)offset);
+    if (offset || !text.bytes)
+        text_printf(&text, text.bytes ? " + %lld" : "%lld", (long long)offset);
     index.text = arena_strdup(em->arena, text_cstr(&text));
     text_finish(&text);
     return index;
@@ -110,15 +115,17 @@ static const char *last_axis(Emit *em, const Place *place, const RowShape *space
         em->axes[axis].apart = true;
         if (axis > 0) em->axes[axis - 1].apart = true;
     }
-    if (axis == em->lane) return emit_text(em, "vi_splat((int32_t)%s) + vi_iota()", em->axes[axis].var);
+    if (axis == em->lane)
+        return emit_text(em, "vi_splat((int32_t)%s) + vi_iota()", em->axes[axis].var);
     return emit_text(em, "vi_splat((int32_t)%s)", em->axes[axis].var);
 }
 
-/* Memory ------------------------------------------------------------------------------------------------ */
+/* Memory --------------------------------------------------------------------------------------- */
 
 RowFind emit_find(const Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
-    if (l->what == WHAT_SCALARS || l->what == WHAT_PARTIALS || l->what == WHAT_OFFSETS) return FIND_NONE;
+    if (l->what == WHAT_SCALARS || l->what == WHAT_PARTIALS || l->what == WHAT_OFFSETS)
+        return FIND_NONE;
     if (l->what != WHAT_VALUE) return FIND_SAME;
     uint8_t of = model_type(row->m, l->node)->row;
     if (of == ROW_NONE) return FIND_NONE;
@@ -130,10 +137,12 @@ RowFind emit_find(const Row *row, uint32_t load) {
 int64_t emit_load_features(const Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
     switch (l->what) {
-    case WHAT_VALUE: case WHAT_PARTIALS: return type_features(model_type(row->m, l->node));
+    case WHAT_VALUE:
+    case WHAT_PARTIALS: return type_features(model_type(row->m, l->node));
     case WHAT_ROW_OF_SLOT:
         for (uint32_t i = 1; i < row->n_vals; i++) {
-            if (row->vals[i].op == ROW_LOAD && row->vals[i].load == load) return row_features(&row->vals[i].shape);
+            if (row->vals[i].op == ROW_LOAD && row->vals[i].load == load)
+                return row_features(&row->vals[i].shape);
         }
         return 1;
     default: return 1;
@@ -143,10 +152,11 @@ int64_t emit_load_features(const Row *row, uint32_t load) {
 // 16 features of one row, or one feature of no particular row.
 static const char *read_features(Emit *em, const RowVal *val, const char *pointer, Index index) {
     const char *v = emit_v(val);
-    if (em->lane < 0 || !index.lane) return emit_text(em, "%s_splat(%s[%s])", v, pointer, index.text);
+    if (em->lane < 0 || !index.lane)
+        return emit_text(em, "%s_splat(%s[%s])", v, pointer, index.text);
     if (index.lane != 1) {
-        return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", v, pointer, index.text, (long long)index.lane,
-                         em->tail ? "n" : "LANES");
+        return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", v, pointer, index.text,
+                         (long long)index.lane, em->tail ? "n" : "LANES");
     }
     if (em->tail) return emit_text(em, "%s_load_n(%s + %s, n)", v, pointer, index.text);
     return emit_text(em, "%s_load(%s + %s)", v, pointer, index.text);
@@ -159,13 +169,16 @@ static const char *read_rows(Emit *em, const RowVal *val, Index index) {
     switch (emit_find(em->row, val->load)) {
     case FIND_NONE: return emit_text(em, "%s_splat(l%u[%s])", v, val->load, index.text);
     case FIND_EXPERT:
-        return emit_text(em, "%s_pick(l%u + %s, expert, %lld, vi_splat(0), live)", v, val->load, index.text, features);
+        return emit_text(em, "%s_pick(l%u + %s, expert, %lld, vi_splat(0), live)", v, val->load,
+                         index.text, features);
     case FIND_SEQUENCE:
-        return emit_text(em, "%s_pick(l%u + %s, sequence, %lld, vi_splat(0), live)", v, val->load, index.text, features);
+        return emit_text(em, "%s_pick(l%u + %s, sequence, %lld, vi_splat(0), live)", v, val->load,
+                         index.text, features);
     case FIND_SAME: break;
     }
     if (features == 1) return emit_text(em, "%s_load_n(l%u + row, n)", v, val->load);
-    return emit_text(em, "%s_load_by(l%u + row * %lld + %s, %lld, n)", v, val->load, features, index.text, features);
+    return emit_text(em, "%s_load_by(l%u + row * %lld + %s, %lld, n)", v, val->load, features,
+                     index.text, features);
 }
 
 // Where a leaf or a kept value starts, for the current row.
@@ -180,10 +193,12 @@ static const char *read_memory(Emit *em, const Place *place, const RowUse *use) 
     uint32_t base = use->map.base;
     const RowVal *b = at(em, base);
     Index index = emit_index(em, place, &use->space, use->map.stride, use->map.offset);
-    if (!em->row->by_rows) return name_load(em, b, read_features(em, b, pointer_of(em, base), index));
+    if (!em->row->by_rows)
+        return name_load(em, b, read_features(em, b, pointer_of(em, base), index));
     if (b->op == ROW_LOAD) return name_load(em, b, read_rows(em, b, index));
     if (b->op == OP_CONSTANT) return emit_text(em, "v_splat(t%u[%s])", base, index.text);
-    return name_load(em, b, emit_text(em, "%s_load(m%u + (%s) * LANES)", emit_v(b), base, index.text));
+    return name_load(em, b,
+                     emit_text(em, "%s_load(m%u + (%s) * LANES)", emit_v(b), base, index.text));
 }
 
 const char *emit_read(Emit *em, const Place *place, const RowUse *use) {
@@ -204,13 +219,13 @@ const char *emit_read(Emit *em, const Place *place, const RowUse *use) {
     return read_memory(em, place, use);
 }
 
-/* Loops inside an expression ------------------------------------------------------------------------------- */
+/* Loops inside an expression ------------------------------------------------------------------- */
 
 static int open_axis(Emit *em, int32_t dim) {
     int axis = em->n_axes++;
     em->axes[axis] = (Axis){ .dim = dim, .var = emit_text(em, "k%d", axis - em->n_loop) };
-    emit_line(em, "for (int64_t %s = 0; %s < %d; %s++) {", em->axes[axis].var, em->axes[axis].var, dim,
-              em->axes[axis].var);
+    emit_line(em, "for (int64_t %s = 0; %s < %d; %s++) {", em->axes[axis].var, em->axes[axis].var,
+              dim, em->axes[axis].var);
     em->indent++;
     return axis;
 }
@@ -229,7 +244,9 @@ static const char *serial_reduction(Emit *em, const Place *place, uint32_t val) 
     row_uses(em->row, val, uses);
     bool sum = v->op == OP_SUM, real = v->kind == KIND_REAL;
     emit_line(em, "%s x%u = %s;", emit_type(v), val,
-              !real ? sum ? "vi_splat(0)" : "vi_splat(TAKEN)" : sum ? "v_splat(0.0f)" : "v_splat(-INFINITE)");
+              !real ? sum ? "vi_splat(0)" : "vi_splat(TAKEN)"
+              : sum ? "v_splat(0.0f)"
+                    : "v_splat(-INFINITE)");
     uint32_t mark = em->n_memos;
     int n_axes = em->n_axes;
     Place inner = { 0 };
@@ -239,8 +256,10 @@ static const char *serial_reduction(Emit *em, const Place *place, uint32_t val) 
         inner.axis[inner.n++] = reduced ? open_axis(em, uses->space.dim[i]) : place->axis[kept++];
     }
     const char *x = emit_read(em, &inner, uses);
-    if (sum) emit_line(em, "x%u = x%u + %s;", val, val, x);
-    else emit_line(em, "x%u = %s_max(%s, x%u);", val, emit_v(v), x, val);
+    if (sum)
+        emit_line(em, "x%u = x%u + %s;", val, val, x);
+    else
+        emit_line(em, "x%u = %s_max(%s, x%u);", val, emit_v(v), x, val);
     close_axes(em, n_axes);
     em->n_memos = mark;
     return emit_text(em, "x%u", val);
@@ -273,15 +292,20 @@ static const char *partials(Emit *em, const Place *place, uint32_t val) {
     Index index = emit_index(em, place, &v->shape, v->map.stride, 0);
     emit_line(em, "V x%u = %s;", val, max ? "v_of_bits(vi_splat(NO_ROWS))" : "v_splat(0.0f)");
     emit_line(em, "for (int64_t t = 0; t < %d; t++) {", l->partials);
-    const char *record = read_features(em, v, emit_text(em, "(l%u + t * %lld)", v->load, features), index);
-    if (max) emit_line(em, "    x%u = v_max_rows(%s, x%u);", val, record, val);
-    else emit_line(em, "    x%u = x%u + %s;", val, val, record);
+    const char *record =
+        read_features(em, v, emit_text(em, "(l%u + t * %lld)", v->load, features), index);
+    if (max)
+        emit_line(em, "    x%u = v_max_rows(%s, x%u);", val, record, val);
+    else
+        emit_line(em, "    x%u = x%u + %s;", val, val, record);
     emit_line(em, "}");
-    if (max) emit_line(em, "x%u = v_select(v_bits(x%u) == vi_splat(NO_ROWS), v_splat(0.0f), x%u);", val, val, val);
+    if (max)
+        emit_line(em, "x%u = v_select(v_bits(x%u) == vi_splat(NO_ROWS), v_splat(0.0f), x%u);", val,
+                  val, val);
     return emit_text(em, "x%u", val);
 }
 
-/* Picks ------------------------------------------------------------------------------------------------------ */
+/* Picks ---------------------------------------------------------------------------------------- */
 
 // Does an operand have one value for all lanes?
 static bool same_lanes(Emit *em, const Place *place, const RowUse *use) {
@@ -301,21 +325,26 @@ static const char *inside(Emit *em, const char *ids, int64_t limit, bool lanes) 
 }
 
 // One row for all lanes: an address, then an ordinary read.
-static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index, const char *const *ids) {
+static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index,
+                            const char *const *ids) {
     const RowVal *v = at(em, val);
     emit_line(em, "const int64_t i%u = %s[0];", val, ids[0]);
     const char *id = emit_text(em, "i%u", val);
-    const char *second = v->step2 ? emit_text(em, " + %s[0] * %lldL", ids[1], (long long)v->step2) : "";
-    const char *start = emit_text(em, "(%s + %s * %lld%s)", pointer, id, (long long)v->step, second);
+    const char *second =
+        v->step2 ? emit_text(em, " + %s[0] * %lldL", ids[1], (long long)v->step2) : "";
+    const char *start =
+        emit_text(em, "(%s + %s * %lld%s)", pointer, id, (long long)v->step, second);
     return emit_text(em, "%s ? %s : %s_splat(0)", inside(em, id, v->limit, false),
                      read_features(em, v, start, index), emit_v(v));
 }
 
-static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index, const char *const *ids) {
+static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index,
+                              const char *const *ids) {
     const RowVal *v = at(em, val), *b = at(em, base);
     bool rows = em->row->by_rows, load = b->op == ROW_LOAD;
-    const char *pointer = v->near && !rows ? pointer_of(em, base) : load ? emit_text(em, "l%u", b->load)
-                                                                        : pointer_of(em, base);
+    const char *pointer = v->near && !rows ? pointer_of(em, base)
+                          : load           ? emit_text(em, "l%u", b->load)
+                                           : pointer_of(em, base);
     const char *start = emit_text(em, "%s + %s", pointer, index.text), *where = "vi_splat(0)";
     int64_t step = v->step;
     if (rows && v->near && !load && b->op != OP_CONSTANT) { // kept values: [feature][16 rows]
@@ -330,8 +359,8 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
         where = emit_text(em, "vi_iota() * %lld", (long long)index.lane);
     }
     if (v->step2) where = emit_text(em, "%s + %s * %lld", where, ids[1], (long long)v->step2);
-    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s)", emit_v(v), start, ids[0], (long long)step, where,
-                     inside(em, ids[0], v->limit, true));
+    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s)", emit_v(v), start, ids[0], (long long)step,
+                     where, inside(em, ids[0], v->limit, true));
 }
 
 static const char *pick(Emit *em, const Place *place, uint32_t val) {
@@ -349,12 +378,15 @@ static const char *pick(Emit *em, const Place *place, uint32_t val) {
         const char *mask = inside(em, ids[0], v->limit, true);
         RowUse constant = { .map = v->far, .space = v->shape };
         const char *x = emit_read(em, place, &constant);
-        return emit_define(em, val, emit_text(em, "%s_select(%s, %s, %s_splat(0))", emit_v(v), mask, x, emit_v(v)));
+        return emit_define(
+            em, val,
+            emit_text(em, "%s_select(%s, %s, %s_splat(0))", emit_v(v), mask, x, emit_v(v)));
     }
     Index index = emit_index(em, place, &v->shape, v->far.stride, v->far.offset);
     if (!same) return emit_define(em, val, pick_lanes(em, val, base, index, ids));
-    const char *pointer = v->near || at(em, base)->op != ROW_LOAD ? pointer_of(em, base)
-                                                                  : emit_text(em, "l%u", at(em, base)->load);
+    const char *pointer = v->near || at(em, base)->op != ROW_LOAD
+                              ? pointer_of(em, base)
+                              : emit_text(em, "l%u", at(em, base)->load);
     return emit_define(em, val, pick_row(em, val, pointer, index, ids));
 }
 
@@ -363,17 +395,22 @@ static const char *shifted(Emit *em, uint32_t val) {
     const RowVal *v = at(em, val);
     if (!em->row->by_rows) {
         emit_line(em, "const int64_t i%u = row - (%d);", val, v->attr.k);
-        return emit_define(em, val, emit_text(em, "vi_splat(i%u >= 0 && i%u < rows && l%u[i%u] == l%u[row] ? "
-                                              "(int32_t)i%u : -1)", val, val, v->load, val, v->load, val));
+        return emit_define(em, val,
+                           emit_text(em,
+                                     "vi_splat(i%u >= 0 && i%u < rows && l%u[i%u] == l%u[row] ? "
+                                     "(int32_t)i%u : -1)",
+                                     val, val, v->load, val, v->load, val));
     }
     emit_line(em, "const VI i%u = vi_splat((int32_t)row - (%d)) + vi_iota();", val, v->attr.k);
     emit_line(em, "const VI in%u = (i%u >= 0) & (i%u < (int32_t)rows) & live;", val, val, val);
-    emit_line(em, "const VI is%u = vi_pick(l%u, i%u, 1, vi_splat(0), in%u) == vi_load_n(l%u + row, n);", val,
-              v->load, val, val, v->load);
-    return emit_define(em, val, emit_text(em, "vi_select(in%u & is%u, i%u, vi_splat(-1))", val, val, val));
+    emit_line(em,
+              "const VI is%u = vi_pick(l%u, i%u, 1, vi_splat(0), in%u) == vi_load_n(l%u + row, n);",
+              val, v->load, val, val, v->load);
+    return emit_define(em, val,
+                       emit_text(em, "vi_select(in%u & is%u, i%u, vi_splat(-1))", val, val, val));
 }
 
-/* Maps --------------------------------------------------------------------------------------------------------- */
+/* Maps ----------------------------------------------------------------------------------------- */
 
 static const char *uniform(Emit *em, const Place *place, uint32_t val) {
     const RowVal *v = at(em, val);
@@ -381,12 +418,15 @@ static const char *uniform(Emit *em, const Place *place, uint32_t val) {
     row_uses(em->row, val, uses);
     const char *token = emit_read(em, place, uses);
     Index index = emit_index(em, place, &v->shape, v->map.stride, 0);
-    const char *lanes = index.lane ? emit_text(em, " + vi_iota() * %lld", (long long)index.lane) : "";
-    return emit_define(em, val, emit_text(em, "v_uniform((uint32_t)f_bits(l%u[SCALAR_seed]), "
-                                          "(uint32_t)f_bits(l%u[SCALAR_step]) ^ 0x%llxu, %s, %lld, "
-                                          "vi_splat((int32_t)(%s))%s)", v->load, v->load,
-                                          (unsigned long long)v->attr.raw[0], token,
-                                          (long long)row_features(&v->shape), index.text, lanes));
+    const char *lanes =
+        index.lane ? emit_text(em, " + vi_iota() * %lld", (long long)index.lane) : "";
+    return emit_define(em, val,
+                       emit_text(em,
+                                 "v_uniform((uint32_t)f_bits(l%u[SCALAR_seed]), "
+                                 "(uint32_t)f_bits(l%u[SCALAR_step]) ^ 0x%llxu, %s, %lld, "
+                                 "vi_splat((int32_t)(%s))%s)",
+                                 v->load, v->load, (unsigned long long)v->attr.raw[0], token,
+                                 (long long)row_features(&v->shape), index.text, lanes));
 }
 
 static const char *map(Emit *em, const Place *place, uint32_t val) {
@@ -400,8 +440,9 @@ static const char *map(Emit *em, const Place *place, uint32_t val) {
         real |= at(em, v->args[i])->kind == KIND_REAL;
     }
     if (v->op == OP_ONE_HOT) {
-        return emit_define(em, val, emit_text(em, "v_of_int(vi_bool(%s == (%s)))", args[0],
-                                              last_axis(em, place, &v->shape)));
+        return emit_define(em, val,
+                           emit_text(em, "v_of_int(vi_bool(%s == (%s)))", args[0],
+                                     last_axis(em, place, &v->shape)));
     }
     Text text = { 0 };
     expr_fill(expr_form(v->op, real), args, &text);
@@ -414,7 +455,8 @@ const char *emit_value(Emit *em, const Place *place, uint32_t val) {
     const char *key = emit_text(em, "#%u", val), *name = remembered(em, key);
     if (name) return name;
     switch (at(em, val)->op) {
-    case OP_SUM: case OP_AMAX: name = serial_reduction(em, place, val); break;
+    case OP_SUM:
+    case OP_AMAX: name = serial_reduction(em, place, val); break;
     case OP_SCATTER: name = scatter(em, place, val); break;
     case OP_UNIFORM: name = uniform(em, place, val); break;
     case ROW_PARTIALS: name = partials(em, place, val); break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index maps of row programs: offset and strides over feature axes. Strides of unit axes are 0, so maps
-// of equal meaning are equal.
+// Index maps of row programs: offset and strides over feature axes. Strides of unit axes are 0, so
+// maps of equal meaning are equal.
 #include "compiler/codegen/row.h"
 
 int64_t row_features(const RowShape *shape) {
@@ -33,8 +33,8 @@ RowMap row_onto(const RowVal *val, const RowShape *space) {
     return map;
 }
 
-// Takes groups of axes of equal size from both sides, from the left, as an array library does: a group of
-// the old axes must be contiguous among themselves, the new axes then subdivide it.
+// Takes groups of axes of equal size from both sides, from the left, as an array library does: a
+// group of the old axes must be contiguous among themselves, the new axes then subdivide it.
 bool row_reshape(const RowMap *map, const RowShape *from, const RowShape *to, RowMap *out) {
     RowShape old = row_strip(from);
     int64_t stride[MAX_RANK];
@@ -46,8 +46,10 @@ bool row_reshape(const RowMap *map, const RowShape *from, const RowShape *to, Ro
         int end = i + 1, new_end = j;
         int64_t n = old.dim[i], new_n = 1;
         while (new_n != n) {
-            if (new_n < n) new_n *= to->dim[new_end++];
-            else n *= old.dim[end++];
+            if (new_n < n)
+                new_n *= to->dim[new_end++];
+            else
+                n *= old.dim[end++];
         }
         for (int k = i; k + 1 < end; k++) {
             if (stride[k] != stride[k + 1] * old.dim[k + 1]) return false;
@@ -62,7 +64,8 @@ bool row_reshape(const RowMap *map, const RowShape *from, const RowShape *to, Ro
     return true;
 }
 
-RowMap row_slice(const RowVal *val, int axis, int64_t at, int64_t step, int32_t size, RowShape *shape) {
+RowMap row_slice(const RowVal *val, int axis, int64_t at, int64_t step, int32_t size,
+                 RowShape *shape) {
     RowMap map = val->map;
     *shape = val->shape;
     shape->dim[axis] = size;

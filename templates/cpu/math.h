@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Second half of source 0: vector functions beyond exp and log, ints, and the memory forms of row programs.
+// Second half of source 0: vector functions beyond exp and log, ints, and the memory forms of row
+// programs.
 //
-// No libm: own polynomials with explicit v_fma and IEEE operations only, so that every instruction-set
-// level gives the same bits. sin, cos and pow pass through double (no fma there). Bounds, in units in the
-// last place, held by tests/kernels/test_rows_math.c: sigmoid, tanh, erf, sin and cos 2 up to
-// |x| = 1e6 (then worse, slowly), pow 0.51. Infinities and NaN behave as in C's <math.h>.
+// No libm: own polynomials with explicit v_fma and IEEE operations only, so that every
+// instruction-set level gives the same bits. sin, cos and pow pass through double (no fma there).
+// Bounds, in units in the last place, held by tests/kernels/test_rows_math.c: sigmoid, tanh, erf,
+// sin and cos 2 up to |x| = 1e6 (then worse, slowly), pow 0.51. Infinities and NaN behave as in C's
+// <math.h>.
 
-/* Lanes and masks ------------------------------------------------------------------------------------ */
+/* Lanes and masks ------------------------------------------------------------------------------ */
 
-INLINE VI vi_below(int64_t n) { return vi_iota() < vi_splat((int32_t)n); } // mask of the first n lanes
+INLINE VI vi_below(int64_t n) {
+    return vi_iota() < vi_splat((int32_t)n);
+} // mask of the first n lanes
 INLINE VI vi_bool(VI mask) { return mask & vi_splat(1); }
-INLINE int32_t f_bits(float x) { int32_t bits; __builtin_memcpy(&bits, &x, sizeof bits); return bits; }
+INLINE int32_t f_bits(float x) {
+    int32_t bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 
-/* Ints: wrapping; floor division as Lua's; division by zero gives 0, the rest by zero the number ------- */
+/* Ints: wrapping; floor division as Lua's; by zero 0, the rest by zero is the number ---------- */
 
 INLINE VI vi_max(VI a, VI b) { return vi_select(a > b, a, b); }
 INLINE VI vi_min(VI a, VI b) { return vi_select(a < b, a, b); }
@@ -44,26 +52,29 @@ INLINE VI vi_mod(VI a, VI b) {
     return a;
 }
 
-/* Simple functions ----------------------------------------------------------------------------------- */
+/* Simple functions ----------------------------------------------------------------------------- */
 
 INLINE V v_abs(V x) { return v_of_bits(v_bits(x) & vi_splat(0x7fffffff)); }
 INLINE V v_copysign(V x, V sign) {
     return v_of_bits((v_bits(x) & vi_splat(0x7fffffff)) | (v_bits(sign) & ~vi_splat(0x7fffffff)));
 }
-INLINE V v_sign(V x) { return v_select(x != v_splat(0.0f), v_select(x == x, v_copysign(v_splat(1.0f), x), x), x); }
+INLINE V v_sign(V x) {
+    return v_select(x != v_splat(0.0f), v_select(x == x, v_copysign(v_splat(1.0f), x), x), x);
+}
 // Rounded to bf16 and back: to nearest, ties to even; NaN stays NaN.
 INLINE V v_bf16(V x) {
     VU bits = (VU)x;
     bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
     return v_select(x == x, (V)bits, x);
 }
-// An int that orders as the number: NaN lowest of all with -inf, -0 equal to 0; never the smallest int.
+// An int that orders as the number: NaN lowest of all with -inf, -0 equal to 0; never the smallest
+// int.
 INLINE VI v_key(V x) {
     VI bits = v_bits(v_select(x == x, x + v_splat(0.0f), v_splat(-INFINITE)));
     return bits ^ ((bits >> 31) & vi_splat(0x7fffffff));
 }
 
-/* Functions of exp ------------------------------------------------------------------------------------ */
+/* Functions of exp ----------------------------------------------------------------------------- */
 
 // From exp(-|x|), which cannot overflow, so that both tails keep their precision.
 INLINE V v_sigmoid(V x) {
@@ -104,15 +115,16 @@ INLINE V v_erf(V x) {
     return v_select(x == x, v_select(a < v_splat(0.9375f), small, large), x);
 }
 
-/* Functions that pass through double ------------------------------------------------------------------- */
+/* Functions that pass through double ----------------------------------------------------------- */
 
-INLINE VD vd_splat(double x) { return (VD){x, x, x, x, x, x, x, x}; }
+INLINE VD vd_splat(double x) { return (VD){ x, x, x, x, x, x, x, x }; }
 INLINE VD vd_select(VL mask, VD a, VD b) { return (VD)(((VL)a & mask) | ((VL)b & ~mask)); }
 // Nearest whole number of |x| < 2^51, and that number as an int of at least 32 bits.
 INLINE VD vd_round(VD x) { return (x + vd_splat(0x1.8p+52)) - vd_splat(0x1.8p+52); }
 INLINE VL vd_int(VD whole) { return (VL)(whole + vd_splat(0x1.8p+52)) - (VL)vd_splat(0x1.8p+52); }
 
-// x - k pi/2 with the nearest k. pi/2 in two parts, the first of 33 bits: products with k < 2^20 are exact.
+// x - k pi/2 with the nearest k. pi/2 in two parts, the first of 33 bits: products with k < 2^20
+// are exact.
 INLINE VD vd_turn_(VD x, VL *quadrant) {
     VD k = vd_round(x * vd_splat(0x1.45f306dc9c883p-1));
     *quadrant = vd_int(k);
@@ -124,8 +136,10 @@ INLINE V v_sin_turned_(V x, int turns) {
     VL low, high;
     VD r_low = vd_turn_(v_low(bounded), &low), r_high = vd_turn_(v_high(bounded), &high);
     V r = v_of_doubles(r_low, r_high), s = r * r;
-    VI k = __builtin_convertvector(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
-                                                           13, 14, 15), VI) + vi_splat(turns);
+    VI k = __builtin_convertvector(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                                           10, 11, 12, 13, 14, 15),
+                                   VI) +
+           vi_splat(turns);
     V p = v_splat(0x1.6cd1f4p-19f);
     p = v_fma(p, s, v_splat(-0x1.a00f84p-13f));
     p = v_fma(p, s, v_splat(0x1.111108p-7f));
@@ -142,7 +156,8 @@ INLINE V v_sin_turned_(V x, int turns) {
 INLINE V v_sin(V x) { return v_sin_turned_(x, 0); }
 INLINE V v_cos(V x) { return v_sin_turned_(x, 1); }
 
-// |a|^c by exp2(c log2 |a|): log2 by the atanh series of (m - 1) / (m + 1), relative error below 1e-11.
+// |a|^c by exp2(c log2 |a|): log2 by the atanh series of (m - 1) / (m + 1), relative error below
+// 1e-11.
 INLINE VD vd_pow_(VD x, VD y) {
     VL bits = (VL)x - 0x3fe6a09e667f3bcd; // sqrt(1/2): the mantissa lies in [sqrt(1/2), sqrt 2)
     VL e = bits >> 52;
@@ -179,10 +194,12 @@ INLINE VD vd_pow_(VD x, VD y) {
 INLINE V v_pow(V x, V c) {
     V a = v_abs(x), b = v_abs(c), zero = v_splat(0.0f), one = v_splat(1.0f);
     V y = v_of_doubles(vd_pow_(v_low(a), v_low(c)), vd_pow_(v_high(a), v_high(c)));
-    VI small = b < v_splat(0x1p+23f), whole_int = __builtin_convertvector(v_select(small, b, zero), VI);
+    VI small = b < v_splat(0x1p+23f),
+       whole_int = __builtin_convertvector(v_select(small, b, zero), VI);
     VI whole = ~small | (v_of_int(whole_int) == b);
     VI odd = whole & -vi_bool(v_select(b < v_splat(0x1p+24f), b, zero) != zero) &
-             -(vi_select(small, whole_int, v_bits(b)) & vi_splat(1)); // from 2^23 on the last bit counts ones
+             -(vi_select(small, whole_int, v_bits(b)) &
+               vi_splat(1)); // from 2^23 on the last bit counts ones
     VI negative = v_bits(x) < vi_splat(0);
     y = v_of_bits(v_bits(y) | (negative & odd & ~vi_splat(0x7fffffff)));
     VI wrong = ((x < zero) & (a != v_splat(INFINITE)) & ~whole) | (x != x) | (c != c);
@@ -191,27 +208,33 @@ INLINE V v_pow(V x, V c) {
     return v_select(unit, one, y);
 }
 
-/* Memory of row programs ------------------------------------------------------------------------------- */
+/* Memory of row programs ----------------------------------------------------------------------- */
 
 // n: live lanes. The first n of 16 numbers; the others read as 0.
 INLINE V v_load_n(const float *p, int64_t n) { return n >= LANES ? v_load(p) : v_load_part(p, n); }
-INLINE VI vi_load_n(const int32_t *p, int64_t n) { return n >= LANES ? vi_load(p) : vi_load_part(p, n); }
+INLINE VI vi_load_n(const int32_t *p, int64_t n) {
+    return n >= LANES ? vi_load(p) : vi_load_part(p, n);
+}
 INLINE void v_store_n(float *p, V v, int64_t n) {
-    if (n >= LANES) v_store(p, v);
-    else v_store_part(p, v, n);
+    if (n >= LANES)
+        v_store(p, v);
+    else
+        v_store_part(p, v, n);
 }
 INLINE void vi_store_n(int32_t *p, VI v, int64_t n) {
-    if (n >= LANES) vi_store(p, v);
-    else vi_store_part(p, v, n);
+    if (n >= LANES)
+        vi_store(p, v);
+    else
+        vi_store_part(p, v, n);
 }
 // Lane i at p[i * step].
 INLINE V v_load_by(const float *p, int64_t step, int64_t n) {
-    float lane[LANES] = {0};
+    float lane[LANES] = { 0 };
     for (int64_t i = 0; i < n; i++) lane[i] = p[i * step];
     return v_load(lane);
 }
 INLINE VI vi_load_by(const int32_t *p, int64_t step, int64_t n) {
-    int32_t lane[LANES] = {0};
+    int32_t lane[LANES] = { 0 };
     for (int64_t i = 0; i < n; i++) lane[i] = p[i * step];
     return vi_load(lane);
 }
@@ -258,7 +281,8 @@ INLINE uint64_t avalanche(uint64_t x) {
 }
 INLINE V v_uniform(uint64_t seed, uint64_t stream, VI token, uint64_t per_token, VI element) {
     V y;
-    uint64_t start = avalanche(avalanche(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0x9e3779b97f4a7c15u));
+    uint64_t start =
+        avalanche(avalanche(seed + 0x9e3779b97f4a7c15u) ^ (stream + 0x9e3779b97f4a7c15u));
     for (int i = 0; i < LANES; i++) {
         uint64_t b = (uint32_t)token[i] * per_token + (uint32_t)element[i];
         y[i] = (float)(avalanche(start ^ (b + 0x9e3779b97f4a7c15u)) >> 40) * 0x1p-24f;
@@ -266,7 +290,7 @@ INLINE V v_uniform(uint64_t seed, uint64_t stream, VI token, uint64_t per_token,
     return y;
 }
 
-/* The ids of the k largest ----------------------------------------------------------------------------- */
+/* The ids of the k largest --------------------------------------------------------------------- */
 
 enum { TAKEN = (int)0x80000000 }; // below every v_key
 

@@ -8,14 +8,14 @@
 
 static const float untouched = -12345.678f;
 
-/* The group ------------------------------------------------------------------------------------------ */
+/* The group ------------------------------------------------------------------------------------ */
 
 typedef struct Collector {
     RowsCase *c;
     const RowsHow *how;
     uint8_t row;
-    uint8_t *state;              // by node: 1 computed, 2 loaded
-    uint8_t *far;                // by node: read at any row
+    uint8_t *state; // by node: 1 computed, 2 loaded
+    uint8_t *far;   // by node: read at any row
 } Collector;
 
 static void add_load(Collector *g, uint32_t node, int what, int dtype, int32_t partials) {
@@ -32,7 +32,8 @@ static int64_t rows_of(const RowsCase *c, uint8_t row, uint32_t route) {
     switch (row) {
     case ROW_T: return c->batch.tokens;
     case ROW_S: return c->batch.tokens / c->batch.sequence;
-    case ROW_R: return c->batch.tokens * m->nodes[model_arg(m, route, 0)].type.dim[0] + 5; // 5 never exist
+    case ROW_R:
+        return c->batch.tokens * m->nodes[model_arg(m, route, 0)].type.dim[0] + 5; // 5 never exist
     case ROW_E: return m->nodes[route].attr.route.experts;
     default: return 1;
     }
@@ -63,14 +64,16 @@ static bool is_loaded(const Collector *g, uint32_t node, bool root) {
     bool other_row = n->type.row != g->row && n->type.row != ROW_NONE;
     if (class == CLASS_VIEW) return false;
     return g->far[node] || class == CLASS_CONTRACT || (class == CLASS_PARTIAL && !root) ||
-           n->op == OP_PARAM || n->op == OP_STATE || (class == CLASS_GENERATOR && n->op != OP_INV_STEP && n->op != OP_UNIFORM) ||
+           n->op == OP_PARAM || n->op == OP_STATE ||
+           (class == CLASS_GENERATOR && n->op != OP_INV_STEP && n->op != OP_UNIFORM) ||
            (other_row && class != CLASS_SOURCE);
 }
 
 static void visit(Collector *g, uint32_t node, bool root) {
     const Model *m = g->c->m;
     const Node *n = model_at(m, node);
-    if (g->state[node] || n->type.kind == KIND_ROUTE || n->op == OP_CONST || n->op == OP_CONSTANT) return;
+    if (g->state[node] || n->type.kind == KIND_ROUTE || n->op == OP_CONST || n->op == OP_CONSTANT)
+        return;
     if (is_loaded(g, node, root)) {
         g->state[node] = 2;
         load_node(g, node);
@@ -91,11 +94,13 @@ static void visit(Collector *g, uint32_t node, bool root) {
 static void find_far(Collector *g) {
     const Model *m = g->c->m;
     for (uint32_t id = 1; id < m->n_nodes; id++) {
-        if (op_info[m->nodes[id].op].class == CLASS_INDEX) g->far[view_base(m, model_arg(m, id, 0))] = 1;
+        if (op_info[m->nodes[id].op].class == CLASS_INDEX)
+            g->far[view_base(m, model_arg(m, id, 0))] = 1;
     }
 }
 
-KernelDesc rows_desc(RowsCase *c, Arena *arena, const uint32_t *roots, int n_roots, const RowsHow *how) {
+KernelDesc rows_desc(RowsCase *c, Arena *arena, const uint32_t *roots, int n_roots,
+                     const RowsHow *how) {
     Model *m = c->m;
     const Node *first = model_at(m, roots[0]);
     bool partial = op_info[first->op].class == CLASS_PARTIAL && !how->partials;
@@ -104,19 +109,24 @@ KernelDesc rows_desc(RowsCase *c, Arena *arena, const uint32_t *roots, int n_roo
     g.state = ARENA_ARRAY(arena, uint8_t, m->n_nodes);
     g.far = ARENA_ARRAY(arena, uint8_t, m->n_nodes);
     RowBody *b = &c->desc.body;
-    *b = (RowBody){ .model = m, .row = type->row, .route = type->route, .loads = c->loads, .stores = c->stores };
+    *b = (RowBody){
+        .model = m, .row = type->row, .route = type->route, .loads = c->loads, .stores = c->stores
+    };
     find_far(&g);
     for (int i = 0; i < n_roots; i++) visit(&g, roots[i], partial);
     if (type->row == ROW_R) add_load(&g, type->route, WHAT_OFFSETS, DTYPE_I32, 0);
     uint32_t *nodes = ARENA_ARRAY(arena, uint32_t, m->n_nodes);
     for (uint32_t id = 1; id < m->n_nodes; id++) {
-        if (g.state[id] == 1 && op_info[m->nodes[id].op].class != CLASS_PARTIAL) nodes[b->n_nodes++] = id;
+        if (g.state[id] == 1 && op_info[m->nodes[id].op].class != CLASS_PARTIAL)
+            nodes[b->n_nodes++] = id;
     }
     b->nodes = nodes;
     for (int i = 0; i < n_roots; i++) {
         bool real = model_type(m, roots[i])->kind == KIND_REAL;
-        c->stores[b->n_stores++] = (RowStore){ .node = roots[i], .dtype = real ? DTYPE_F32 : DTYPE_I32,
-                                               .partial = partial, .add = how->add && !partial };
+        c->stores[b->n_stores++] = (RowStore){ .node = roots[i],
+                                               .dtype = real ? DTYPE_F32 : DTYPE_I32,
+                                               .partial = partial,
+                                               .add = how->add && !partial };
     }
     c->desc.family = FAMILY_ROW;
     c->desc.rows = rows_of(c, type->row, type->route);
@@ -125,14 +135,15 @@ KernelDesc rows_desc(RowsCase *c, Arena *arena, const uint32_t *roots, int n_roo
     return c->desc;
 }
 
-/* Cases ------------------------------------------------------------------------------------------------- */
+/* Cases ---------------------------------------------------------------------------------------- */
 
 void rows_open(Rows *rows) {
     memset(rows, 0, sizeof *rows);
     lab_open(&rows->lab);
 }
 
-RowsCase *rows_add(Rows *rows, const char *name, Model *m, const uint32_t *roots, int n_roots, const RowsHow *how) {
+RowsCase *rows_add(Rows *rows, const char *name, Model *m, const uint32_t *roots, int n_roots,
+                   const RowsHow *how) {
     static const RowsHow plain;
     if (!how) how = &plain;
     for (int i = 0; i < n_roots; i++) {
@@ -145,7 +156,8 @@ RowsCase *rows_add(Rows *rows, const char *name, Model *m, const uint32_t *roots
     c->m = m;
     c->bound = how->bound > 0 ? how->bound : 1e-5;
     int32_t tokens = how->tokens ? how->tokens : 100;
-    c->batch = batch_make((uint64_t)rows->n, tokens, how->sequence ? how->sequence : tokens, 11, 1000);
+    c->batch =
+        batch_make((uint64_t)rows->n, tokens, how->sequence ? how->sequence : tokens, 11, 1000);
     c->interp = interp_create(m);
     c->interp->seed = 77, c->interp->step = 5;
     interp_fill(c->interp, (uint64_t)rows->n, 1.0);
@@ -155,7 +167,7 @@ RowsCase *rows_add(Rows *rows, const char *name, Model *m, const uint32_t *roots
     return c;
 }
 
-/* Numbers ------------------------------------------------------------------------------------------------ */
+/* Numbers -------------------------------------------------------------------------------------- */
 
 static int32_t *ints_of(const int32_t *from, int64_t n) {
     int32_t *to = lab_array(n);
@@ -227,7 +239,8 @@ static void *load_array(const RowsCase *c, const RowLoad *l) {
     case WHAT_OFFSETS: return offsets_array(c, route);
     case WHAT_SLOT_OF_ROW: {
         int32_t *to = lab_array(route->slots + 5);
-        for (int64_t i = 0; i < route->slots + 5; i++) to[i] = i < route->rows ? (int32_t)route->slot_of_row[i] : 1 << 30;
+        for (int64_t i = 0; i < route->slots + 5; i++)
+            to[i] = i < route->rows ? (int32_t)route->slot_of_row[i] : 1 << 30;
         return to;
     }
     default: {
@@ -238,9 +251,10 @@ static void *load_array(const RowsCase *c, const RowLoad *l) {
     }
 }
 
-/* Comparison ------------------------------------------------------------------------------------------------- */
+/* Comparison ----------------------------------------------------------------------------------- */
 
-static void compare_numbers(const RowsCase *c, int store, const float *got, const Value *want, double start, double bound) {
+static void compare_numbers(const RowsCase *c, int store, const float *got, const Value *want,
+                            double start, double bound) {
     const RowStore *s = &c->stores[store];
     int64_t all = lab_count(got), exists = want->rows * want->n;
     double most = 0;
@@ -252,17 +266,22 @@ static void compare_numbers(const RowsCase *c, int store, const float *got, cons
         memcpy(&whole, &got[i], 4);
         if (i >= exists) {
             float old = s->add ? (float)start : untouched;
-            if (memcmp(&got[i], &old, 4)) fail_msg("%s: store %d wrote number %lld of a row that does not exist", c->name, store, (long long)i);
+            if (memcmp(&got[i], &old, 4))
+                fail_msg("%s: store %d wrote number %lld of a row that does not exist", c->name,
+                         store, (long long)i);
         } else if (s->dtype == DTYPE_I32) {
-            if (whole != (int32_t)want->x[i]) fail_msg("%s: store %d[%lld]: expected %d, found %d", c->name, store, (long long)i, (int32_t)want->x[i], whole);
+            if (whole != (int32_t)want->x[i])
+                fail_msg("%s: store %d[%lld]: expected %d, found %d", c->name, store, (long long)i,
+                         (int32_t)want->x[i], whole);
         } else if (isfinite(want->x[i])) {
             double expected = start + want->x[i];
             if (!(fabs(got[i] - expected) <= bound * fmax(most, 1e-30) + fabs(start) * 1e-6)) {
-                fail_msg("%s: store %d[%lld] of %lld: expected %.9g, found %.9g (largest %.3g)", c->name, store, (long long)i,
-                         (long long)exists, expected, got[i], most);
+                fail_msg("%s: store %d[%lld] of %lld: expected %.9g, found %.9g (largest %.3g)",
+                         c->name, store, (long long)i, (long long)exists, expected, got[i], most);
             }
         } else if (isnan(want->x[i]) ? !isnan(got[i]) : got[i] != want->x[i]) {
-            fail_msg("%s: store %d[%lld]: expected %g, found %g", c->name, store, (long long)i, want->x[i], got[i]);
+            fail_msg("%s: store %d[%lld]: expected %g, found %g", c->name, store, (long long)i,
+                     want->x[i], got[i]);
         }
     }
 }
@@ -279,8 +298,10 @@ static void compare_records(const RowsCase *c, int store, const float *got) {
             float record = got[t * n + j];
             int32_t bits;
             memcpy(&bits, &record, 4);
-            if (t * ROW_TILE >= x->rows) assert_int_equal(bits, max ? -1 : 0);
-            else total = max ? fmax(total, record) : total + record;
+            if (t * ROW_TILE >= x->rows)
+                assert_int_equal(bits, max ? -1 : 0);
+            else
+                total = max ? fmax(total, record) : total + record;
         }
         for (int64_t row = 0; row < x->rows; row++) size += fabs(x->x[row * n + j]);
         if (max && !x->rows) continue;
@@ -303,13 +324,17 @@ static void run(Rows *rows, RowsCase *c) {
         int64_t per_row = type_features(model_type(c->m, s->node));
         int64_t count = s->partial ? div_up(c->desc.rows, ROW_TILE) : c->desc.rows;
         snprintf(names[1][i], 8, "s%u", i);
-        b[n++] = (Binding){ names[1][i], s->dtype, false, lab_filled(count * per_row, s->add ? 0.75f : untouched) };
+        b[n++] = (Binding){ names[1][i], s->dtype, false,
+                            lab_filled(count * per_row, s->add ? 0.75f : untouched) };
     }
     lab_run(&rows->lab, c->kernel, b, n);
     for (uint32_t i = 0; i < body->n_stores; i++) {
         const float *got = b[body->n_loads + i].at;
-        if (c->stores[i].partial) compare_records(c, (int)i, got);
-        else compare_numbers(c, (int)i, got, &c->interp->values[c->stores[i].node], c->stores[i].add ? 0.75 : 0, c->bound);
+        if (c->stores[i].partial)
+            compare_records(c, (int)i, got);
+        else
+            compare_numbers(c, (int)i, got, &c->interp->values[c->stores[i].node],
+                            c->stores[i].add ? 0.75 : 0, c->bound);
     }
     for (int i = 0; i < n; i++) lab_free(b[i].at);
 }

@@ -5,17 +5,20 @@
 
 #include "compiler/model/model.h"
 
-typedef struct Dims { int rank; int32_t at[MAX_RANK]; } Dims;
+typedef struct Dims {
+    int rank;
+    int32_t at[MAX_RANK];
+} Dims;
 #define DIMS(...) ((Dims){ COUNT_OF(((int32_t[]){ __VA_ARGS__ })), { __VA_ARGS__ } })
 #define NO_DIMS ((Dims){ 0, { 0 } })
 
-uint32_t g_param(Model *m, Dims dims);                 // rowless
-uint32_t g_tokens(Model *m, Dims dims);                // real [T, dims], the result of a contraction
+uint32_t g_param(Model *m, Dims dims);  // rowless
+uint32_t g_tokens(Model *m, Dims dims); // real [T, dims], the result of a contraction
 uint32_t g_route(Model *m, int32_t experts, int32_t k, bool skewed);
-uint32_t g_rows(Model *m, uint32_t route, Dims dims);  // real [R, dims], the result of a contraction
+uint32_t g_rows(Model *m, uint32_t route, Dims dims); // real [R, dims], the result of a contraction
 uint32_t g_expert(Model *m, uint32_t route, Dims dims);
-uint32_t g_sequences(Model *m, Dims dims);             // real [S, dims]
-uint32_t g_ids(Model *m, int32_t k, int32_t below);    // int [T, k], some -1
+uint32_t g_sequences(Model *m, Dims dims);          // real [S, dims]
+uint32_t g_ids(Model *m, int32_t k, int32_t below); // int [T, k], some -1
 uint32_t g_number(Model *m, double value);
 uint32_t g_int(Model *m, int32_t value);
 uint32_t g_attr(Model *m, Op op, Attr attr, uint32_t a, uint32_t b, uint32_t c);

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row programs by operation and by shape of group, each against the interpreter, at every instruction-set
-// level, in several orders of tiles (tests/kernels/lab.h).
+// Row programs by operation and by shape of group, each against the interpreter, at every
+// instruction-set level, in several orders of tiles (tests/kernels/lab.h).
 #include "tests/kernels/rows_case.h"
 #include "tests/kernels/rows_graph.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
 
-/* Maps ------------------------------------------------------------------------------------------------ */
+/* Maps ----------------------------------------------------------------------------------------- */
 
 // Every map on [T, n], many roots in one kernel.
 static void maps_of(Rows *rows, const char *name, int32_t n) {
-    static const Op unary[] = { OP_NEG, OP_RECIP, OP_EXP, OP_ABS, OP_SIGN, OP_SIGMOID, OP_TANH, OP_ERF };
+    static const Op unary[] = { OP_NEG,  OP_RECIP,   OP_EXP,  OP_ABS,
+                                OP_SIGN, OP_SIGMOID, OP_TANH, OP_ERF };
     Model *m = model_create();
     uint32_t a = g_tokens(m, DIMS(n)), b = g_tokens(m, DIMS(n)), roots[12];
     int at = 0;
@@ -22,7 +25,8 @@ static void maps_of(Rows *rows, const char *name, int32_t n) {
     RowsHow how = { .bound = 3e-6 };
     rows_add(rows, name, m, roots, at, &how);
 
-    static const Op binary[] = { OP_ADD, OP_SUB, OP_MUL, OP_MIN, OP_MAX, OP_LT, OP_LE, OP_GT, OP_GE, OP_EQ, OP_NE };
+    static const Op binary[] = { OP_ADD, OP_SUB, OP_MUL, OP_MIN, OP_MAX, OP_LT,
+                                 OP_LE,  OP_GT,  OP_GE,  OP_EQ,  OP_NE };
     m = model_create();
     a = g_tokens(m, DIMS(n)), b = g_tokens(m, DIMS(n)), at = 0;
     for (int i = 0; i < COUNT_OF(binary); i++) roots[at++] = model_op2(m, binary[i], a, b);
@@ -44,9 +48,12 @@ static void maps_of(Rows *rows, const char *name, int32_t n) {
 
 static void int_maps(Rows *rows, const char *name, int32_t k) {
     Model *m = model_create();
-    uint32_t a = g_sub(m, g_ids(m, k, 9), g_int(m, 4)), b = g_sub(m, g_ids(m, k, 5), g_int(m, 6)), roots[12];
+    uint32_t a = g_sub(m, g_ids(m, k, 9), g_int(m, 4)), b = g_sub(m, g_ids(m, k, 5), g_int(m, 6)),
+             roots[12];
     int at = 0;
-    static const Op ops[] = { OP_ADD, OP_SUB, OP_MUL, OP_IDIV, OP_MOD, OP_MIN, OP_MAX, OP_LT, OP_EQ };
+    static const Op ops[] = {
+        OP_ADD, OP_SUB, OP_MUL, OP_IDIV, OP_MOD, OP_MIN, OP_MAX, OP_LT, OP_EQ
+    };
     for (int i = 0; i < COUNT_OF(ops); i++) roots[at++] = model_op2(m, ops[i], a, b);
     roots[at++] = model_op1(m, OP_NEG, a);
     roots[at++] = model_op1(m, OP_ABS, a);
@@ -54,7 +61,7 @@ static void int_maps(Rows *rows, const char *name, int32_t k) {
     rows_add(rows, name, m, roots, at, NULL);
 }
 
-/* Common bodies --------------------------------------------------------------------------------------------- */
+/* Common bodies -------------------------------------------------------------------------------- */
 
 static uint32_t softmax(Model *m, uint32_t x) {
     uint32_t last = 1u << (model_type(m, x)->rank - 1);
@@ -67,7 +74,8 @@ static uint32_t softmax(Model *m, uint32_t x) {
 static uint32_t rms_norm(Model *m, uint32_t x, uint32_t gain) {
     const Type *t = model_type(m, x);
     uint32_t last = 1u << (t->rank - 1);
-    uint32_t mean = g_mul(m, model_sum(m, g_mul(m, x, x), last), g_number(m, 1.0 / t->dim[t->rank - 1]));
+    uint32_t mean =
+        g_mul(m, model_sum(m, g_mul(m, x, x), last), g_number(m, 1.0 / t->dim[t->rank - 1]));
     uint32_t r = model_op1(m, OP_RSQRT, g_add(m, mean, g_number(m, 1e-6)));
     return g_mul(m, g_mul(m, x, r), gain);
 }
@@ -96,15 +104,18 @@ static void bodies_of(Rows *rows, const char *name, int32_t n, int32_t tokens) {
     Attr attr = { .raw = { 0, 0 } };
     attr.axes = 1;
     uint32_t top = g_attr(m, OP_AMAX, attr, x, 0, 0), hot = g_k(m, OP_ONE_HOT, labels, 0, n);
-    uint32_t lse = g_add(m, model_op1(m, OP_LOG, model_sum(m, model_op1(m, OP_EXP, g_sub(m, x, top)), 1)), top);
+    uint32_t lse = g_add(
+        m, model_op1(m, OP_LOG, model_sum(m, model_op1(m, OP_EXP, g_sub(m, x, top)), 1)), top);
     uint32_t valid = model_generator(m, OP_VALID, 0, NULL, 0);
-    uint32_t loss = g_mul(m, g_sub(m, lse, model_sum(m, g_mul(m, x, hot), 1)), g_reshape(m, valid, DIMS(1)));
+    uint32_t loss =
+        g_mul(m, g_sub(m, lse, model_sum(m, g_mul(m, x, hot), 1)), g_reshape(m, valid, DIMS(1)));
     roots[0] = loss;
-    roots[1] = g_mul(m, g_sub(m, model_op1(m, OP_EXP, g_sub(m, x, lse)), hot), model_generator(m, OP_INV_STEP, 0, NULL, 0));
+    roots[1] = g_mul(m, g_sub(m, model_op1(m, OP_EXP, g_sub(m, x, lse)), hot),
+                     model_generator(m, OP_INV_STEP, 0, NULL, 0));
     rows_add(rows, name, m, roots, 2, &how);
 }
 
-/* Views, pieces, reductions ------------------------------------------------------------------------------------ */
+/* Views, pieces, reductions -------------------------------------------------------------------- */
 
 static void views_of(Rows *rows, const char *name, int32_t a, int32_t b) {
     Model *m = model_create();
@@ -145,24 +156,29 @@ static void reductions_of(Rows *rows, const char *name, int32_t a, int32_t b, in
     roots[at++] = g_attr(m, OP_AMAX, attr, y, 0, 0);
     attr.axes = 2;
     roots[at++] = g_attr(m, OP_AMAX, attr, x, 0, 0);
-    roots[at++] = g_mul(m, model_sum(m, g_mul(m, x, y), 1), model_sum(m, x, 1)); // a sum inside an expression
+    roots[at++] =
+        g_mul(m, model_sum(m, g_mul(m, x, y), 1), model_sum(m, x, 1)); // a sum inside an expression
     rows_add(rows, name, m, roots, at, NULL);
 }
 
-static void rotations_of(Rows *rows, const char *name, int32_t heads, int32_t n, int32_t pairs, bool half, int sign) {
+static void rotations_of(Rows *rows, const char *name, int32_t heads, int32_t n, int32_t pairs,
+                         bool half, int sign) {
     Model *m = model_create();
     double freq[64];
     for (int i = 0; i < pairs; i++) freq[i] = pow(10000, -(double)i / pairs);
     Attr attr = { .raw = { 0, 0 } };
-    attr.turn.factor = half ? 1 : 1.5f, attr.turn.sign = (int8_t)sign, attr.turn.pairs = half ? PAIRS_HALF : PAIRS_ADJACENT;
-    uint32_t f = model_constant(m, freq, pairs), positions = model_generator(m, OP_POSITIONS, 0, NULL, 0);
+    attr.turn.factor = half ? 1 : 1.5f, attr.turn.sign = (int8_t)sign,
+    attr.turn.pairs = half ? PAIRS_HALF : PAIRS_ADJACENT;
+    uint32_t f = model_constant(m, freq, pairs),
+             positions = model_generator(m, OP_POSITIONS, 0, NULL, 0);
     uint32_t x = g_tokens(m, DIMS(heads, n));
     uint32_t roots[2] = { g_attr(m, OP_ROTATE, attr, x, f, positions),
-                          g_mul(m, g_attr(m, OP_ROTATE, attr, g_add(m, x, x), f, positions), g_number(m, 0.5)) };
+                          g_mul(m, g_attr(m, OP_ROTATE, attr, g_add(m, x, x), f, positions),
+                                g_number(m, 0.5)) };
     rows_add(rows, name, m, roots, 2, NULL);
 }
 
-/* Whole rows, picks --------------------------------------------------------------------------------------------- */
+/* Whole rows, picks ---------------------------------------------------------------------------- */
 
 static void top_k_of(Rows *rows, const char *name, int32_t n, int32_t k) {
     Model *m = model_create();
@@ -186,13 +202,15 @@ static void top_k_of(Rows *rows, const char *name, int32_t n, int32_t k) {
 static void top_k_groups(Rows *rows, const char *name, int32_t groups, int32_t n, int32_t k) {
     Model *m = model_create();
     uint32_t x = g_tokens(m, DIMS(groups, n)), ids = g_k(m, OP_TOP_K, x, 0, k);
-    uint32_t roots[3] = { ids, model_op2(m, OP_GATHER, x, ids), model_sum(m, model_op2(m, OP_GATHER, x, ids), 2) };
+    uint32_t roots[3] = { ids, model_op2(m, OP_GATHER, x, ids),
+                          model_sum(m, model_op2(m, OP_GATHER, x, ids), 2) };
     rows_add(rows, name, m, roots, 3, NULL);
 }
 
 static void embeds_of(Rows *rows, const char *name, int32_t n) {
     Model *m = model_create();
-    uint32_t tokens = model_generator(m, OP_TOKENS, 1, NULL, 0), w = g_param(m, DIMS(11, n)), roots[4];
+    uint32_t tokens = model_generator(m, OP_TOKENS, 1, NULL, 0), w = g_param(m, DIMS(11, n)),
+             roots[4];
     roots[0] = model_op2(m, OP_EMBED, w, tokens);
     roots[1] = g_mul(m, model_op2(m, OP_EMBED, g_param(m, DIMS(11)), tokens), g_number(m, 3));
     roots[2] = model_op2(m, OP_EMBED, w, g_ids(m, 3, 11));
@@ -202,7 +220,8 @@ static void embeds_of(Rows *rows, const char *name, int32_t n) {
 
 static void shifts_of(Rows *rows, const char *name, int32_t n) {
     Model *m = model_create();
-    uint32_t segments = model_generator(m, OP_SEGMENTS, 0, NULL, 0), x = g_tokens(m, DIMS(n)), roots[3];
+    uint32_t segments = model_generator(m, OP_SEGMENTS, 0, NULL, 0), x = g_tokens(m, DIMS(n)),
+             roots[3];
     roots[0] = g_k(m, OP_SHIFT, x, segments, 2);
     roots[1] = g_mul(m, g_k(m, OP_SHIFT, x, segments, -3), g_number(m, 2));
     roots[2] = g_k(m, OP_SHIFT, model_generator(m, OP_TOKENS, 0, NULL, 0), segments, 1);
@@ -219,12 +238,13 @@ static void uniforms_of(Rows *rows, const char *name, int32_t a, int32_t b) {
     rows_add(rows, name, m, roots, 2, &how);
 }
 
-/* Row axes ---------------------------------------------------------------------------------------------------------- */
+/* Row axes ------------------------------------------------------------------------------------- */
 
 static void routed(Rows *rows, const char *name, int32_t n, bool skewed) {
     RowsHow how = { .tokens = 75 };
     Model *m = model_create(); // expert rows: a bias per expert, a weight per row, a swiglu
-    uint32_t route = g_route(m, 5, 2, skewed), w = g_tokens(m, DIMS(2)), h = g_rows(m, route, DIMS(2, n));
+    uint32_t route = g_route(m, 5, 2, skewed), w = g_tokens(m, DIMS(2)),
+             h = g_rows(m, route, DIMS(2, n));
     uint32_t biased = g_add(m, h, g_expert(m, route, DIMS(2, n)));
     uint32_t gate = g_reshape(m, model_slice(m, biased, 0, 0, 1), DIMS(n));
     uint32_t up = g_reshape(m, model_slice(m, biased, 0, 1, 1), DIMS(n));
@@ -257,7 +277,9 @@ static void routed(Rows *rows, const char *name, int32_t n, bool skewed) {
     roots[0] = model_row_sum(m, h, SET_ALL);
     roots[1] = model_row_sum(m, g_mul(m, h, h), SET_ALL);
     Attr attr = { .raw = { 0, 0 } };
-    roots[2] = g_attr(m, OP_ROW_MAX, attr, g_sub(m, model_op1(m, OP_NEG, model_op1(m, OP_ABS, h)), g_number(m, 1)), 0, 0);
+    roots[2] =
+        g_attr(m, OP_ROW_MAX, attr,
+               g_sub(m, model_op1(m, OP_NEG, model_op1(m, OP_ABS, h)), g_number(m, 1)), 0, 0);
     rows_add(rows, name, m, roots, 3, &how);
 
     m = model_create(); // experts
@@ -286,7 +308,8 @@ static void partial_sums(Rows *rows, const char *name, int32_t n, int32_t tokens
     uint32_t x = g_tokens(m, DIMS(n)), y = model_op1(m, OP_EXP, x);
     Attr attr = { .raw = { 0, 0 } };
     uint32_t roots[4] = { model_row_sum(m, x, SET_ALL), model_row_sum(m, y, SET_MICROBATCH),
-                          g_attr(m, OP_ROW_MAX, attr, x, 0, 0), model_row_sum(m, model_sum(m, y, 1), SET_ALL) };
+                          g_attr(m, OP_ROW_MAX, attr, x, 0, 0),
+                          model_row_sum(m, model_sum(m, y, 1), SET_ALL) };
     rows_add(rows, name, m, roots, 4, &how);
 
     how.partials = true; // the other end: a rowless group, and a token group that reads records
@@ -305,7 +328,7 @@ static void partial_sums(Rows *rows, const char *name, int32_t n, int32_t tokens
     rows_add(rows, name, m, roots, 1, &how);
 }
 
-/* Tests -------------------------------------------------------------------------------------------------------------- */
+/* Tests ---------------------------------------------------------------------------------------- */
 
 static const int32_t odd_sizes[] = { 1, 3, 15, 16, 17, 31, 257 };
 
@@ -386,10 +409,62 @@ static void test_row_axes(void **state) {
     rows_check(&rows);
 }
 
+// The template `name` with every `from` replaced, in `dir`.
+static void change_template(const char *dir, const char *name, const char *from, const char *to) {
+    Arena *arena = arena_create();
+    const char *text;
+    assert_int_equal(template_read(name, arena, &text), OK);
+    Text out = { 0 };
+    int found = 0;
+    for (const char *at; (at = strstr(text, from)); text = at + strlen(from), found++) {
+        text_add_n(&out, text, (size_t)(at - text));
+        text_add(&out, to);
+    }
+    text_add(&out, text);
+    assert_true(found > 0);
+    char *path = arena_printf(arena, "%s/%s", dir, name);
+    assert_int_equal(file_write_atomic(path, out.at, out.bytes), OK);
+    text_finish(&out);
+    arena_destroy(arena);
+}
+
+// Lanes past the last feature or row hold NaN instead of the usual 0: nothing may depend on them.
+static void test_dead_lanes(void **state) {
+    (void)state;
+    char dir[] = "/tmp/moec-templates-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    static const char zeros[] = "float lane[LANES] = ";
+    static const char nans[] = "float lane[LANES];\n"
+                               "for (int i = 0; i < LANES; i++) lane[i] = __builtin_nanf(\"\");"
+                               "float unused[1] = ";
+    change_template(dir, "prelude.h", zeros, nans);
+    change_template(dir, "math.h", zeros, nans);
+    setenv("MOEC_TEMPLATES", dir, 1);
+    Rows rows;
+    rows_open(&rows);
+    bodies_of(&rows, "dead features", 17, 40);
+    bodies_of(&rows, "dead rows", 3, 37);
+    partial_sums(&rows, "partial sums, dead features", 18, 70);
+    partial_sums(&rows, "partial sums, dead rows", 3, 70);
+    routed(&rows, "routed, dead rows", 3, false);
+    pieces_of(&rows, "pieces, dead features", 2, 17);
+    rows_check(&rows);
+    unsetenv("MOEC_TEMPLATES");
+    Text path = { 0 };
+    text_printf(&path, "%s/prelude.h", dir);
+    unlink(text_cstr(&path));
+    path.bytes = 0;
+    text_printf(&path, "%s/math.h", dir);
+    unlink(text_cstr(&path));
+    text_finish(&path);
+    rmdir(dir);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_maps), cmocka_unit_test(test_bodies), cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_picks), cmocka_unit_test(test_row_axes),
+        cmocka_unit_test(test_maps),     cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_shapes),   cmocka_unit_test(test_picks),
+        cmocka_unit_test(test_row_axes), cmocka_unit_test(test_dead_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

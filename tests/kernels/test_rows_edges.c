@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row programs at the edges: ties and NaN in top_k, rows of a vocabulary, what is refused and how it is said.
+// Row programs at the edges: ties and NaN in top_k, rows of a vocabulary, what is refused and how
+// it is said.
 #include "tests/kernels/lab.h"
 #include "tests/kernels/rows_graph.h"
 
@@ -7,7 +8,13 @@
 #include <stdlib.h>
 
 // One load x [T, dims], stores of the given nodes.
-typedef struct Edge { Model *m; RowLoad load; RowStore stores[4]; uint32_t nodes[32]; KernelDesc desc; } Edge;
+typedef struct Edge {
+    Model *m;
+    RowLoad load;
+    RowStore stores[4];
+    uint32_t nodes[32];
+    KernelDesc desc;
+} Edge;
 
 static uint32_t start(Edge *e, int32_t rows, Dims d) {
     memset(e, 0, sizeof *e);
@@ -30,18 +37,27 @@ static const KernelDesc *finish(Edge *e, const uint32_t *roots, int n) {
     for (int i = 0; i < n; i++) {
         assert_true(roots[i]);
         bool real = model_type(e->m, roots[i])->kind == KIND_REAL;
-        e->stores[i] = (RowStore){ .node = roots[i], .dtype = real ? DTYPE_F32 : DTYPE_I32,
-                                   .partial = op_info[e->m->nodes[roots[i]].op].class == CLASS_PARTIAL };
+        e->stores[i] =
+            (RowStore){ .node = roots[i],
+                        .dtype = real ? DTYPE_F32 : DTYPE_I32,
+                        .partial = op_info[e->m->nodes[roots[i]].op].class == CLASS_PARTIAL };
     }
-    e->desc.body = (RowBody){ .model = e->m, .row = ROW_T, .nodes = e->nodes, .n_nodes = n_nodes, .loads = &e->load,
-                              .n_loads = 1, .stores = e->stores, .n_stores = (uint32_t)n };
+    e->desc.body = (RowBody){ .model = e->m,
+                              .row = ROW_T,
+                              .nodes = e->nodes,
+                              .n_nodes = n_nodes,
+                              .loads = &e->load,
+                              .n_loads = 1,
+                              .stores = e->stores,
+                              .n_stores = (uint32_t)n };
     return &e->desc;
 }
 
-/* top_k ------------------------------------------------------------------------------------------------- */
+/* top_k ---------------------------------------------------------------------------------------- */
 
 static float awkward(int64_t i) {
-    static const float values[] = { 1, 1, -0.0f, 0.0f, NAN, -INFINITY, INFINITY, -1, 0x1p-149f, -0x1.fffffep127f };
+    static const float values[] = { 1,         1,        -0.0f, 0.0f,      NAN,
+                                    -INFINITY, INFINITY, -1,    0x1p-149f, -0x1.fffffep127f };
     return values[hash_mix(5, 6, (uint64_t)i) % COUNT_OF(values)];
 }
 
@@ -52,7 +68,9 @@ static void choose(const float *x, int n, int k, int32_t *ids) {
         int best = -1;
         for (int i = 0; i < n; i++) {
             if (taken[i]) continue;
-            float a = isnan(x[i]) ? -INFINITY : x[i], b = best < 0 ? 0 : isnan(x[best]) ? -INFINITY : x[best];
+            float a = isnan(x[i]) ? -INFINITY : x[i], b = best < 0         ? 0
+                                                          : isnan(x[best]) ? -INFINITY
+                                                                           : x[best];
             if (best < 0 || a > b) best = i;
         }
         taken[best] = true;
@@ -62,14 +80,16 @@ static void choose(const float *x, int n, int k, int32_t *ids) {
 
 static void test_top_k(void **state) {
     (void)state;
-    static const int shape[][2] = { { 1, 1 }, { 6, 6 }, { 8, 3 }, { 15, 15 }, { 16, 16 }, { 33, 33 }, { 50, 4 } };
+    static const int shape[][2] = { { 1, 1 },   { 6, 6 },   { 8, 3 }, { 15, 15 },
+                                    { 16, 16 }, { 33, 33 }, { 50, 4 } };
     enum { ROWS = 77, CASES = COUNT_OF(shape) };
     Lab lab;
     lab_open(&lab);
     Edge edges[CASES];
     uint32_t kernel[CASES];
     for (int c = 0; c < CASES; c++) {
-        uint32_t x = start(&edges[c], ROWS, DIMS(shape[c][0])), root = g_k(edges[c].m, OP_TOP_K, x, 0, shape[c][1]);
+        uint32_t x = start(&edges[c], ROWS, DIMS(shape[c][0])),
+                 root = g_k(edges[c].m, OP_TOP_K, x, 0, shape[c][1]);
         kernel[c] = lab_add(&lab, finish(&edges[c], &root, 1));
     }
     lab_compile(&lab);
@@ -90,7 +110,7 @@ static void test_top_k(void **state) {
     lab_close(&lab);
 }
 
-/* Numbers that are no numbers ------------------------------------------------------------------------------ */
+/* Numbers that are no numbers ------------------------------------------------------------------ */
 
 // Masked softmax: -inf as a constant; a row that is all masked is NaN, and only that row.
 static void test_infinities(void **state) {
@@ -106,9 +126,11 @@ static void test_infinities(void **state) {
         Model *m = edges[c].m;
         Attr attr = { .raw = { 0, 0 } };
         attr.axes = 1;
-        uint32_t masked = model_op3(m, OP_WHERE, model_op2(m, OP_LT, x, g_number(m, 0)), g_number(m, -INFINITY), x);
+        uint32_t masked = model_op3(m, OP_WHERE, model_op2(m, OP_LT, x, g_number(m, 0)),
+                                    g_number(m, -INFINITY), x);
         uint32_t e = model_op1(m, OP_EXP, g_sub(m, masked, g_attr(m, OP_AMAX, attr, masked, 0, 0)));
-        uint32_t roots[2] = { g_div(m, e, model_sum(m, e, 1)), g_attr(m, OP_ROW_MAX, (Attr){ .raw = { 0, 0 } }, masked, 0, 0) };
+        uint32_t roots[2] = { g_div(m, e, model_sum(m, e, 1)),
+                              g_attr(m, OP_ROW_MAX, (Attr){ .raw = { 0, 0 } }, masked, 0, 0) };
         kernel[c] = lab_add(&lab, finish(&edges[c], roots, 2));
     }
     lab_compile(&lab);
@@ -127,8 +149,11 @@ static void test_infinities(void **state) {
             for (int j = 0; j < n; j++) sum += x[row * n + j] < 0 ? 0 : exp(x[row * n + j]);
             for (int j = 0; j < n; j++) {
                 float got = y[row * n + j];
-                if (row == 7) assert_true(isnan(got));
-                else lab_near(got, x[row * n + j] < 0 ? 0 : exp(x[row * n + j]) / sum, 1e-6, "softmax", j);
+                if (row == 7)
+                    assert_true(isnan(got));
+                else
+                    lab_near(got, x[row * n + j] < 0 ? 0 : exp(x[row * n + j]) / sum, 1e-6,
+                             "softmax", j);
                 total += got;
             }
             if (row != 7) lab_near(total, 1, 1e-5, "total", row);
@@ -141,7 +166,7 @@ static void test_infinities(void **state) {
     lab_close(&lab);
 }
 
-/* Wide rows ----------------------------------------------------------------------------------------------------- */
+/* Wide rows ------------------------------------------------------------------------------------ */
 
 enum { VOCAB = 100003, WIDE_ROWS = 3 };
 
@@ -152,7 +177,8 @@ static void check_loss(const float *x, const float *loss, const float *grad) {
         for (int j = 0; j < VOCAB; j++) top = fmax(top, at[j]);
         for (int j = 0; j < VOCAB; j++) sum += exp(at[j] - top);
         lab_near(loss[row], log(sum) + top, 1e-5, "log_sum_exp", row);
-        for (int j = 0; j < VOCAB; j++) lab_near(grad[(int64_t)row * VOCAB + j], exp(at[j] - top) / sum, 1e-9, "softmax", j);
+        for (int j = 0; j < VOCAB; j++)
+            lab_near(grad[(int64_t)row * VOCAB + j], exp(at[j] - top) / sum, 1e-9, "softmax", j);
     }
 }
 
@@ -163,7 +189,8 @@ static void test_vocabulary(void **state) {
     Model *m = e.m;
     Attr attr = { .raw = { 0, 0 } };
     attr.axes = 1;
-    uint32_t top = g_attr(m, OP_AMAX, attr, x, 0, 0), power = model_op1(m, OP_EXP, g_sub(m, x, top)), sum = model_sum(m, power, 1);
+    uint32_t top = g_attr(m, OP_AMAX, attr, x, 0, 0),
+             power = model_op1(m, OP_EXP, g_sub(m, x, top)), sum = model_sum(m, power, 1);
     uint32_t roots[2] = { g_add(m, model_op1(m, OP_LOG, sum), top), g_div(m, power, sum) };
     const KernelDesc *desc = finish(&e, roots, 2);
     Text source = { 0 };
@@ -174,8 +201,11 @@ static void test_vocabulary(void **state) {
     assert_string_equal(text_cstr(&source), text_cstr(&again));
     text_finish(&source), text_finish(&again);
 
-    uint32_t y = start(&turned, WIDE_ROWS, DIMS(2, VOCAB)); // what must be kept lies outside the stack
-    uint32_t flat = g_reshape(turned.m, model_op1(turned.m, OP_TRANSPOSE, model_op1(turned.m, OP_NEG, y)), DIMS(2 * VOCAB));
+    uint32_t y =
+        start(&turned, WIDE_ROWS, DIMS(2, VOCAB)); // what must be kept lies outside the stack
+    uint32_t flat =
+        g_reshape(turned.m, model_op1(turned.m, OP_TRANSPOSE, model_op1(turned.m, OP_NEG, y)),
+                  DIMS(2 * VOCAB));
     uint32_t root = g_add(turned.m, flat, g_number(turned.m, 1));
     const KernelDesc *turned_desc = finish(&turned, &root, 1);
     assert_int_equal(row_source(turned_desc, "row_turned", &source), OK);
@@ -186,7 +216,8 @@ static void test_vocabulary(void **state) {
     lab_open(&lab);
     uint32_t kernel = lab_add(&lab, desc), turned_kernel = lab_add(&lab, turned_desc);
     lab_compile(&lab);
-    float *in = lab_random(WIDE_ROWS * VOCAB, 1), *loss = lab_array(WIDE_ROWS), *grad = lab_array(WIDE_ROWS * VOCAB);
+    float *in = lab_random(WIDE_ROWS * VOCAB, 1), *loss = lab_array(WIDE_ROWS),
+          *grad = lab_array(WIDE_ROWS * VOCAB);
     Binding b[] = { READ_F32("l0", in), WRITE_F32("s0", loss), WRITE_F32("s1", grad) };
     lab_run(&lab, kernel, b, 3);
     check_loss(in, loss, grad);
@@ -195,14 +226,15 @@ static void test_vocabulary(void **state) {
     lab_run(&lab, turned_kernel, t, 2);
     for (int64_t i = 0; i < 2L * WIDE_ROWS * VOCAB; i++) {
         int64_t row = i / (2 * VOCAB), j = i % (2 * VOCAB);
-        if (out[i] != 1 - pairs[row * 2 * VOCAB + j % 2 * VOCAB + j / 2]) fail_msg("number %lld", (long long)i);
+        if (out[i] != 1 - pairs[row * 2 * VOCAB + j % 2 * VOCAB + j / 2])
+            fail_msg("number %lld", (long long)i);
     }
     lab_free(in), lab_free(loss), lab_free(grad), lab_free(pairs), lab_free(out);
     lab_close(&lab);
     model_destroy(e.m), model_destroy(turned.m);
 }
 
-/* Refusals -------------------------------------------------------------------------------------------------------- */
+/* Refusals ------------------------------------------------------------------------------------- */
 
 static void refused(const KernelDesc *desc, Status status, const char *says) {
     Text source = { 0 };
@@ -217,7 +249,8 @@ static void test_refusals(void **state) {
     uint32_t x = start(&e, 8, DIMS(6)), segments = model_generator(e.m, OP_SEGMENTS, 0, NULL, 0);
     e.m->addr = model_intern(e.m, "layers.1.ffn");
     uint32_t root = g_k(e.m, OP_SHIFT, x, segments, 1);
-    refused(finish(&e, &root, 1), ERR_INPUT, "shift in layers.1.ffn: no row kernel: its segments must be loaded");
+    refused(finish(&e, &root, 1), ERR_INPUT,
+            "shift in layers.1.ffn: no row kernel: its segments must be loaded");
     model_destroy(e.m);
 
     x = start(&e, 8, DIMS(2, 6));
@@ -251,7 +284,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top_k), cmocka_unit_test(test_infinities), cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_top_k),
+        cmocka_unit_test(test_infinities),
+        cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
