@@ -275,8 +275,7 @@ static void groups_of_a_moe_layer(void **state) {
     assert_int_equal(
         file_read(MOEC_SOURCE_DIR "/tests/lower/moe_step.txt", lab.l.arena, &expected, &bytes), OK);
     bool equal = !strcmp(text_cstr(&text), expected);
-    if (!equal) fprintf(stderr, "tests/lower/moe_step.txt should be
-%s", text_cstr(&text));
+    if (!equal) fprintf(stderr, "tests/lower/moe_step.txt should be\n%s", text_cstr(&text));
     assert_true(equal);
     text_finish(&text);
     lab_end(&lab);
