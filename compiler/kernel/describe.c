@@ -7,7 +7,7 @@
 #include "compiler/kernel/kernel.h"
 
 const char *const family_name[N_FAMILIES] = {
-    "row",   "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
+    "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
 };
 

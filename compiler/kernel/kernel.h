@@ -16,9 +16,10 @@
 //
 //   family      parameters                                                        sizes
 //   row         l0.. (const), s0..: see body below                                rows sequence
-//   matmul      r x, r w, [r offsets,] w y                                        rows experts mid each k n
-//   matmul_t    r g, r w, [r offsets,] w x                                        rows experts mid each k n
-//   matmul_w    r x, r g, [r offsets,] w w | a w                                  rows experts mid each k n accumulate
+//   pack        r w, w packed                  (a weight as matmul reads it)      experts each k n turned
+//   matmul      r x | pre, r w [w1 w2 w3,] [r offsets,] w y [y1 y2 y3] | post     rows experts mid each k n parts
+//   matmul_t    r g [g1 g2 g3] | pre, r w [w1 w2 w3,] [r offsets,] w x | post     rows experts mid each k n parts
+//   matmul_w    r x | pre, r g, [r offsets,] w w | a w                            rows experts mid each k n accumulate
 //   attend      r q, r k, r v, r segments, [r sinks,] w y, w lse                  rows heads kv_heads qk v causal window scale sequence sinks
 //   attend_grad r q, r k, r v, r segments, r y, r lse, r g, [r sinks,] w dq, w dk, w dv, [w dsinks]
 //   embed_w     r g, r ids, w w | a w                                             rows vocab n ids accumulate
@@ -38,8 +39,31 @@
 // are 1 where an operation has no such axis. `accumulate` 1: result is added to what is there.
 // segment_sum: T -> S has `sequence`, R -> E has `experts` (and `offsets`). embed_w: `ids` per row.
 // clear, sumsq, adamw: n numbers. sumsq writes one number per tile of SUMSQ_TILE; clip's n counts those.
+//
+// Precision of a contraction (KernelDesc.precision). fp32: operands fp32 (a bf16 operand in memory is
+// widened), fma in ascending order. bf16: operands bf16, pairs along the contraction summed as VDPBF16PS
+// does (two fused multiply-adds, the odd element first, denormals flushed), ascending, fp32 accumulators.
+// Types in memory: desc.x (left operand: x or g), desc.g (matmul_w's second), desc.y (results).
+//
+// pack: from fp32 [experts,] [each, k, n] to panels of PANEL = 32 columns, zero-padded:
+//   turned 0 (for matmul, contraction over k): fp32 [.., n/32, k, 32]; bf16 [.., n/32, k/2, 32, 2], a pair is
+//            (w[2p][c], w[2p+1][c]); odd k is padded with a zero row
+//   turned 1 (for matmul_t, contraction over n): the same of the transposed weight: [.., k/32, n(/2), 32(, 2)]
+// The second operand of matmul and matmul_t is always packed: a parameter's copy lies in region packed, any
+// other value's in act.
+//
+// parts > 1, matmul: sibling weights w, w1, .. of part_n[i] columns over the same x (q, k, v), one kernel.
+// matmul_t: terms summed in order, x = g w^T + g1 w1^T + ..; part_n[i] is the contraction length of each.
+//
+// post: a row program over the result's rows, run on chunks of rows as they are finished: reads the fp32
+// accumulators through WHAT_ACC loads (node = the matmul's node, one per sibling) and anything a row program
+// may read; nothing of y is stored except by the post's stores. Its loads are parameters l0.., its stores
+// s0... WHAT_ACC loads keep their number but are no parameter. Only where mid = each = 1. A grouped post
+// has no partial stores.
+// pre: a row program that makes the left operand of a chunk: the store with `operand` set. Its loads are
+// a0.., its other stores b0...
 typedef enum Family {
-    FAMILY_ROW, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
+    FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
     N_FAMILIES
 } Family;
@@ -63,6 +87,7 @@ typedef enum RowWhat {
                       // offsets[experts] do not exist, partial records of tiles without rows are zero
     WHAT_SLOT_OF_ROW, // i32 [R]: token * top_k + choice; dispatch reads through it
     WHAT_ROW_OF_SLOT, // i32 [T, top_k]: row or -1; collect reads through it
+    WHAT_ACC,         // fp32 accumulators of the contraction this program is the `post` of
 } RowWhat;
 
 enum { ROW_TILE = 64 }; // rows per tile of a row program and per partial record: part of the bits
@@ -78,6 +103,7 @@ typedef struct RowStore {
     uint8_t dtype;
     bool partial;            // node is row_sum / row_max: store the tile's record [tiles, features]
     bool add;                // += : accumulate, record, total (node is the value added)
+    bool operand;            // of a `pre`: the left operand of the contraction
 } RowStore;
 
 typedef struct RowBody {
@@ -96,8 +122,13 @@ typedef struct KernelDesc {
     int64_t n;
     int32_t experts, mid, each, k, heads, kv_heads, qk, v, window, top_k, vocab, ids;
     float scale;
-    bool causal, sinks, accumulate;
-    RowBody body;                                   // FAMILY_ROW
+    bool causal, sinks, accumulate, turned;
+    uint8_t precision;                              // contractions and attention: Precision, fp32 or bf16
+    uint8_t x, g, y;                                // Dtype in memory
+    int32_t parts;                                  // 0 and 1: one
+    int64_t part_n[4];
+    RowBody body;                                   // FAMILY_ROW; of a contraction: its post (n_stores 0: none)
+    RowBody pre;                                    // n_stores 0: none
     const PlanParam *params; uint32_t n_params;     // FAMILY_ADAMW: the table
     double flops, bytes;                            // of one launch, by compiler/model/count.c
     Loc loc;                                        // what an error points at

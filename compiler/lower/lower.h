@@ -10,6 +10,7 @@ typedef struct LowerOptions {
     int32_t microbatch;          // sequences per microbatch
     int32_t microbatches;        // per step
     bool programs[N_PROGRAMS];   // which to build
+    uint8_t precision;           // of the run: PRECISION_OPEN means fp32; PRECISION_BF16
     bool no_fusion;              // one kernel per operation: for tests
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL
     Text *dump_out;

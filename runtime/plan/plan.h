@@ -12,6 +12,8 @@
 //   moment1   AdamW's first moments, same offsets                the run; in checkpoints
 //   moment2   second moments, same offsets                       the run; in checkpoints
 //   totals    sums over microbatches that m.update reads         a step
+//   packed    weights as kernels read them, in the precision they compute in (kernel.h: pack); made from
+//             `weights` by program "pack" after init or load, and by the update segment of "step"
 //   act       everything else a program computes                 as placed; programs share it
 //   io        inputs the host writes, outputs and metrics it reads
 //   scalars   step scalars (ScalarSlot below)
@@ -26,7 +28,7 @@
 
 enum { PLAN_VERSION = 1, PLAN_MAX_DIMS = 8, PLAN_GRAIN = 256 /* bytes: address alignment of buffers */ };
 
-#define PLAN_DTYPES(X) X(F32, "f32", "float", 4) X(I32, "i32", "int32_t", 4) X(I64, "i64", "int64_t", 8)
+#define PLAN_DTYPES(X) X(F32, "f32", "float", 4) X(I32, "i32", "int32_t", 4) X(I64, "i64", "int64_t", 8) X(BF16, "bf16", "bf16", 2)
 typedef enum Dtype {
 #define X(name, text, c_type, bytes) DTYPE_##name,
     PLAN_DTYPES(X)
@@ -34,7 +36,7 @@ typedef enum Dtype {
     N_DTYPES
 } Dtype;
 
-#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(act) X(io) X(scalars)
+#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(packed) X(act) X(io) X(scalars)
 typedef enum Region {
 #define X(name) REGION_##name,
     PLAN_REGIONS(X)
