@@ -43,6 +43,24 @@ Status reflect(const char *prelude, const char *source, const char *entry, Arena
 // ERR_INPUT when an operation has no row code.
 Status row_source(const KernelDesc *desc, const char *entry, Text *out);
 
+// A row program as a function inside another kernel's source: the post or pre of a contraction
+// (`body` is &desc->body or &desc->pre).
+//
+//   static void NAME(loads.., stores.., const float *const *acc, const int64_t *acc_stride,
+//                    [T *operand, int64_t operand_stride,] int64_t row_begin, int64_t row_end)
+//
+// Loads and stores stand in the order of the body, without WHAT_ACC loads and operand stores: row r
+// of the i-th WHAT_ACC load lies at acc[i] + (r - row_begin) * acc_stride[i], row r of the operand at
+// operand + (r - row_begin) * operand_stride. The operand's two parameters exist if the body has
+// such a store; T is its type (float or bf16). Strides count numbers, features lie side by side.
+// With partial stores row_begin must be a multiple of ROW_TILE, and row_end too or the last row's
+// end. `parameters` gets the declarations of loads and stores, numbered as in the body behind the
+// prefixes ("const float *l0, bf16 *s0, "), `arguments` their names ("l0, s0, "), each with a comma
+// behind it. Both may be NULL.
+Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
+                    const char *load_prefix, const char *store_prefix, Text *out, Text *parameters,
+                    Text *arguments);
+
 // A row program inside a contraction (its `post` or `pre`, desc gives experts and sequence): appends
 //     static void NAME(PARAMETERS, ACCUMULATORS, OPERAND, int64_t row_begin, int64_t row_end)
 // and to `parameters` the text of PARAMETERS, for the contraction's entry, without a comma at its ends:

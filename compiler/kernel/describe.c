@@ -36,6 +36,14 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "causal", d->causal);
     size(out, "sinks", d->sinks);
     size(out, "accumulate", d->accumulate);
+    size(out, "turned", d->turned);
+    if (d->precision == PRECISION_BF16) text_add(out, " precision bf16");
+    if (d->precision == PRECISION_MXFP8) text_add(out, " precision mxfp8");
+    if (d->x != DTYPE_F32) text_printf(out, " x %s", dtype_name(d->x));
+    if (d->g != DTYPE_F32) text_printf(out, " g %s", dtype_name(d->g));
+    if (d->y != DTYPE_F32) text_printf(out, " y %s", dtype_name(d->y));
+    for (int i = 0; d->parts > 1 && i < d->parts; i++)
+        text_printf(out, i ? ",%lld" : " parts %lld", (long long)d->part_n[i]);
     if (d->scale != 0) {
         text_add(out, " scale ");
         text_add_double(out, d->scale);
@@ -129,7 +137,7 @@ static void operand(Numbers *numbers, const Model *m, uint32_t id, Text *out) {
 
 static void describe_body(const RowBody *b, Text *out) {
     static const char *const what[] = {"value",   "partials",    "scalars",    "index",
-                                       "offsets", "slot_of_row", "row_of_slot"};
+                                       "offsets", "slot_of_row", "row_of_slot", "acc"};
     const Model *m = b->model;
     Numbers numbers = {.arena = arena_create()};
     if (!numbers.arena) return; // the caller meets the same shortage next
@@ -155,8 +163,8 @@ static void describe_body(const RowBody *b, Text *out) {
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
         const RowStore *s = &b->stores[i];
-        text_printf(out, "store %s%s%s", dtype_name(s->dtype), s->partial ? " partial" : "",
-                    s->add ? " add" : "");
+        text_printf(out, "store %s%s%s%s", dtype_name(s->dtype), s->partial ? " partial" : "",
+                    s->add ? " add" : "", s->operand ? " operand" : "");
         operand(&numbers, m, s->node, out);
         if (s->partial) { // the only stored nodes that are not among those computed here
             text_printf(out, " = %s", op_info[model_at(m, s->node)->op].name);
@@ -171,5 +179,10 @@ void kernel_describe(const KernelDesc *desc, Text *out) {
     text_add(out, family_name[desc->family]);
     describe_sizes(desc, out);
     if (desc->family == FAMILY_ADAMW) describe_table(desc, out);
-    if (desc->family == FAMILY_ROW) describe_body(&desc->body, out);
+    if (desc->pre.n_stores) {
+        text_add(out, "pre ");
+        describe_body(&desc->pre, out);
+    }
+    if (desc->family != FAMILY_ROW && desc->body.n_stores) text_add(out, "post ");
+    if (desc->family == FAMILY_ROW || desc->body.n_stores) describe_body(&desc->body, out);
 }
