@@ -56,22 +56,9 @@ Status row_source(const KernelDesc *desc, const char *entry, Text *out);
 // With partial stores row_begin must be a multiple of ROW_TILE, and row_end too or the last row's
 // end. `parameters` gets the declarations of loads and stores, numbered as in the body behind the
 // prefixes ("const float *l0, bf16 *s0, "), `arguments` their names ("l0, s0, "), each with a comma
-// behind it. Both may be NULL.
+// behind it. Both may be NULL. The i-th WHAT_ACC load is sibling i of the contraction.
 Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
                     const char *load_prefix, const char *store_prefix, Text *out, Text *parameters,
                     Text *arguments);
-
-// A row program inside a contraction (its `post` or `pre`, desc gives experts and sequence): appends
-//     static void NAME(PARAMETERS, ACCUMULATORS, OPERAND, int64_t row_begin, int64_t row_end)
-// and to `parameters` the text of PARAMETERS, for the contraction's entry, without a comma at its ends:
-// every load but WHAT_ACC and every store but `operand`, named load_prefix<i> and store_prefix<i> with i
-// the number in the body's array. ACCUMULATORS: for the j-th WHAT_ACC load (sibling j of the contraction)
-// `const float *acc<j>, int64_t acc<j>_row`; OPERAND, where a store has `operand`, `TYPE *operand, int64_t
-// operand_row`. Both are scratch: row r, column c is acc<j>[(r - row_begin) * acc<j>_row + c].
-// row_begin is a multiple of ROW_TILE unless the contraction is grouped (whose programs have no partial
-// stores), so [row_begin, row_end) holds whole tiles but for the last of all rows. All rows exist.
-// The function evaluates rowless values on each call.
-Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
-                    const char *load_prefix, const char *store_prefix, Text *out, Text *parameters);
 
 #endif
