@@ -2,8 +2,7 @@
 // Row programs: a group of nodes over one row axis as C source. The parts are listed in row.h.
 #include "compiler/codegen/row.h"
 
-static Status check(const KernelDesc *desc) {
-    const RowBody *b = &desc->body;
+static Status check(const KernelDesc *desc, const RowBody *b) {
     if (b->row == ROW_R) {
         int32_t experts = b->model->nodes[b->route].attr.route.experts;
         if (desc->experts != experts) {
@@ -26,16 +25,36 @@ static Status check(const KernelDesc *desc) {
     return OK;
 }
 
-Status row_source(const KernelDesc *desc, const char *entry, Text *out) {
-    TRY(check(desc));
+Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
+                    const char *load_prefix, const char *store_prefix, Text *out, Text *parameters,
+                    Text *arguments) {
+    TRY(check(desc, body));
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
-    Row row = { .arena = arena, .desc = desc, .body = &desc->body, .m = desc->body.model };
+    Row row = { .arena = arena, .desc = desc, .body = body, .m = body->model };
     Status status;
     TRY_GOTO(row_build(&row), done);
     row_plan(&row);
-    TRY_GOTO(row_emit(&row, entry, out), done);
+    TRY_GOTO(row_emit(&row, name, out), done);
+    row_memory(body, load_prefix, store_prefix, parameters, arguments);
 done:
     arena_destroy(arena);
+    return status;
+}
+
+// A kernel of its own has no accumulators; its tiles are ROW_TILE rows.
+Status row_source(const KernelDesc *desc, const char *entry, Text *out) {
+    Text name = { 0 }, parameters = { 0 }, arguments = { 0 };
+    text_printf(&name, "rows_%s", entry);
+    Status status = row_function(desc, &desc->body, text_cstr(&name), "l", "s", out, &parameters,
+                                 &arguments);
+    if (status == OK) {
+        text_printf(out, "#line 1 \"%s\"\n", entry);
+        text_printf(out, "void %s(%sint64_t tile_begin, int64_t tile_end) {\n", entry,
+                    text_cstr(&parameters));
+        text_printf(out, "    %s(%s0, 0, tile_begin * %d, tile_end * %d);\n}\n", text_cstr(&name),
+                    text_cstr(&arguments), ROW_TILE, ROW_TILE);
+    }
+    text_finish(&name), text_finish(&parameters), text_finish(&arguments);
     return status;
 }

@@ -148,7 +148,9 @@ void row_plan(Row *row);
 
 /* row_emit.c ----------------------------------------------------------------------------------- */
 
-Status row_emit(Row *row, const char *entry, Text *out);
+Status row_emit(Row *row, const char *name, Text *out); // the function
+void row_memory(const RowBody *body, const char *load_prefix, const char *store_prefix,
+                Text *parameters, Text *arguments);
 
 /* expr.c --------------------------------------------------------------------------------------- */
 

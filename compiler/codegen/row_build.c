@@ -176,9 +176,11 @@ static void bind(Row *row, uint32_t node, uint32_t val) {
 static void check_dtype(Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
     bool real = l->what == WHAT_SCALARS || l->what == WHAT_PARTIALS ||
+                l->what == WHAT_ACC ||
                 (l->what == WHAT_VALUE && model_type(row->m, l->node)->kind == KIND_REAL &&
                  model_at(row->m, l->node)->op != OP_VALID);
-    if (row->status == OK && l->dtype != (real ? DTYPE_F32 : DTYPE_I32)) {
+    bool narrow = real && l->what == WHAT_VALUE && l->dtype == DTYPE_BF16;
+    if (row->status == OK && !narrow && l->dtype != (real ? DTYPE_F32 : DTYPE_I32)) {
         row->status = status_fail(ERR_INPUT, "row program: load l%u must be %s, is %s", load,
                                   real ? "f32" : "i32", dtype_name(l->dtype));
     }
@@ -187,7 +189,7 @@ static void check_dtype(Row *row, uint32_t load) {
 static void build_load(Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
     check_dtype(row, load);
-    if (l->what != WHAT_VALUE && l->what != WHAT_PARTIALS) return;
+    if (l->what != WHAT_VALUE && l->what != WHAT_PARTIALS && l->what != WHAT_ACC) return;
     const Node *node = model_at(row->m, l->node);
     RowShape shape = shape_of(&node->type);
     uint32_t val;
@@ -506,7 +508,9 @@ static uint32_t far(Row *row, uint32_t node, uint32_t ids, int skip, int64_t ste
     uint32_t x = arg_of(row, node, 0);
     if (!x || !ids) return 0;
     const RowVal *from = at(row, x), *base = at(row, from->map.base);
-    if (!row_leaf(base)) return fail(row, node, "its operand must be stored by an earlier kernel");
+    bool stored = row_leaf(base) && (base->op != ROW_LOAD ||
+                                     row->body->loads[base->load].what != WHAT_ACC);
+    if (!stored) return fail(row, node, "its operand must be stored by an earlier kernel");
     int own = from->shape.rank - skip;
     RowVal val = { .op = ROW_FAR,
                    .kind = n->type.kind,
@@ -611,8 +615,13 @@ static void build_store(Row *row, uint32_t store) {
         fail(row, node, "the stored value lies along another row axis than the group");
         return;
     }
-    if (s->dtype != (type->kind == KIND_REAL ? DTYPE_F32 : DTYPE_I32)) {
-        fail(row, node, "reals are stored as f32, ints as i32");
+    bool real = type->kind == KIND_REAL;
+    if (s->dtype != (real ? DTYPE_F32 : DTYPE_I32) && (!real || s->dtype != DTYPE_BF16)) {
+        fail(row, node, "reals are stored as f32 or bf16, ints as i32");
+        return;
+    }
+    if (s->partial && s->dtype != DTYPE_F32) {
+        fail(row, node, "partial records are f32");
         return;
     }
     val = s->partial ? arg_of(row, node, 0) : value_of(row, node);

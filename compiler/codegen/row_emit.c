@@ -24,43 +24,50 @@ static bool is_max(const Emit *em, const RowStore *s) {
 }
 
 // Writes lanes to features of one row: `pointer` + index.
-static void write_features(Emit *em, const RowVal *v, const char *pointer, Index index,
+static void write_features(Emit *em, const char *access, const char *pointer, Index index,
                            const char *x) {
     if (em->lane < 0 || !index.lane)
-        emit_line(em, "%s[%s] = %s[0];", pointer, index.text, x);
+        emit_line(em, "%s_store_n(%s + %s, %s, 1);", access, pointer, index.text, x);
     else if (index.lane != 1) {
-        emit_line(em, "%s_store_by(%s + %s, %s, %lld, %s);", emit_v(v), pointer, index.text, x,
+        emit_line(em, "%s_store_by(%s + %s, %s, %lld, %s);", access, pointer, index.text, x,
                   (long long)index.lane, em->tail ? "n" : "LANES");
     } else if (em->tail)
-        emit_line(em, "%s_store_n(%s + %s, %s, n);", emit_v(v), pointer, index.text, x);
+        emit_line(em, "%s_store_n(%s + %s, %s, n);", access, pointer, index.text, x);
     else
-        emit_line(em, "%s_store(%s + %s, %s);", emit_v(v), pointer, index.text, x);
+        emit_line(em, "%s_store(%s + %s, %s);", access, pointer, index.text, x);
 }
 
-static const char *old_features(Emit *em, const RowVal *v, const char *pointer, Index index) {
+static const char *old_features(Emit *em, const char *access, const char *pointer, Index index) {
     if (em->lane < 0 || !index.lane)
-        return emit_text(em, "%s_splat(%s[%s])", emit_v(v), pointer, index.text);
+        return emit_text(em, "%s_splat(%s[%s])", access, pointer, index.text);
     if (index.lane != 1) {
-        return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", emit_v(v), pointer, index.text,
+        return emit_text(em, "%s_load_by(%s + %s, %lld, %s)", access, pointer, index.text,
                          (long long)index.lane, em->tail ? "n" : "LANES");
     }
-    return emit_text(em, em->tail ? "%s_load_n(%s + %s, n)" : "%s_load(%s + %s)", emit_v(v),
-                     pointer, index.text);
+    return emit_text(em, em->tail ? "%s_load_n(%s + %s, n)" : "%s_load(%s + %s)", access, pointer,
+                     index.text);
 }
 
-static void store_features(Emit *em, const RowVal *v, uint32_t store, Index index, const char *x) {
+static void store_features(Emit *em, uint32_t store, Index index, const char *x) {
     const RowStore *s = &em->row->body->stores[store];
-    const char *pointer = emit_text(em, "w%u", store);
+    const char *pointer = emit_text(em, "w%u", store), *access = emit_access(s->dtype);
     if (s->partial || s->add) {
-        const char *old = old_features(em, v, pointer, index);
+        const char *old = old_features(em, access, pointer, index);
         x = s->partial && is_max(em, s) ? emit_text(em, "v_max_rows(%s, %s)", x, old)
                                         : emit_text(em, "(%s + %s)", old, x);
     }
-    write_features(em, v, pointer, index, x);
+    write_features(em, access, pointer, index, x);
 }
 
-static void store_rows(Emit *em, const RowVal *v, uint32_t store, Index index, const char *x) {
+static void store_operand(Emit *em, uint32_t store, Index index, const char *x) {
+    emit_line(em, "%s_store_by(operand + (row - row_begin) * operand_stride + %s, %s, "
+                  "operand_stride, n);",
+              emit_access(em->row->body->stores[store].dtype), index.text, x);
+}
+
+static void store_rows(Emit *em, uint32_t store, Index index, const char *x) {
     const RowStore *s = &em->row->body->stores[store];
+    const char *access = emit_access(s->dtype);
     long long features = (long long)type_features(model_type(em->row->m, s->node));
     if (s->partial) {
         const char *sums = emit_text(em, "q%u + (%s) * LANES", store, index.text);
@@ -71,18 +78,21 @@ static void store_rows(Emit *em, const RowVal *v, uint32_t store, Index index, c
                   sums, x, sums, sums);
         return;
     }
+    if (s->operand) {
+        store_operand(em, store, index, x);
+        return;
+    }
     const char *where = features == 1
                             ? emit_text(em, "s%u + row", store)
                             : emit_text(em, "s%u + row * %lld + %s", store, features, index.text);
     if (s->add) {
-        x = features == 1
-                ? emit_text(em, "%s_load_n(%s, n) + %s", emit_v(v), where, x)
-                : emit_text(em, "%s_load_by(%s, %lld, n) + %s", emit_v(v), where, features, x);
+        x = features == 1 ? emit_text(em, "%s_load_n(%s, n) + %s", access, where, x)
+                          : emit_text(em, "%s_load_by(%s, %lld, n) + %s", access, where, features, x);
     }
     if (features == 1)
-        emit_line(em, "%s_store_n(%s, %s, n);", emit_v(v), where, x);
+        emit_line(em, "%s_store_n(%s, %s, n);", access, where, x);
     else
-        emit_line(em, "%s_store_by(%s, %s, %lld, n);", emit_v(v), where, x, features);
+        emit_line(em, "%s_store_by(%s, %s, %lld, n);", access, where, x, features);
 }
 
 static bool in_array(const RowVal *v) {
@@ -98,14 +108,14 @@ static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *spa
         if (em->row->by_rows)
             emit_line(em, "%s_store(m%u + (%s) * LANES, %s);", emit_v(v), val, index.text, name);
         else
-            write_features(em, v, emit_text(em, "m%u", val), index, name);
+            write_features(em, emit_v(v), emit_text(em, "m%u", val), index, name);
     }
     for (uint32_t i = 0; i < em->row->n_sinks; i++) {
         if (em->row->sinks[i].val != val) continue;
         if (em->row->by_rows)
-            store_rows(em, v, em->row->sinks[i].store, index, name);
+            store_rows(em, em->row->sinks[i].store, index, name);
         else
-            store_features(em, v, em->row->sinks[i].store, index, name);
+            store_features(em, em->row->sinks[i].store, index, name);
     }
 }
 
@@ -308,19 +318,35 @@ static void loops(Emit *em, bool rowless) {
 
 /* The frame ------------------------------------------------------------------------------------ */
 
-static void parameters(Emit *em) {
-    const RowBody *b = em->row->body;
-    static const char *const c_types[N_DTYPES] = {
-#define X(name, text, c_type, bytes) c_type,
-        PLAN_DTYPES(X)
-#undef X
-    };
+// Loads, then stores, in the order of the body: those that are memory of the plan.
+static void list_memory(const RowBody *b, const char *load, const char *store, bool types,
+                        Text *out) {
     for (uint32_t i = 0; i < b->n_loads; i++) {
-        text_printf(em->out, "%sconst %s *l%u", i ? ", " : "", c_types[b->loads[i].dtype], i);
+        if (b->loads[i].what == WHAT_ACC) continue;
+        if (types) text_printf(out, "const %s *", emit_dtype(b->loads[i].dtype));
+        text_printf(out, "%s%u, ", load, i);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
-        text_printf(em->out, "%s%s *s%u", i + b->n_loads ? ", " : "", c_types[b->stores[i].dtype],
-                    i);
+        if (b->stores[i].operand) continue;
+        if (types) text_printf(out, "%s *", emit_dtype(b->stores[i].dtype));
+        text_printf(out, "%s%u, ", store, i);
+    }
+}
+
+void row_memory(const RowBody *body, const char *load_prefix, const char *store_prefix,
+                Text *parameters, Text *arguments) {
+    if (parameters) list_memory(body, load_prefix, store_prefix, true, parameters);
+    if (arguments) list_memory(body, load_prefix, store_prefix, false, arguments);
+}
+
+static void parameters(Emit *em) {
+    const RowBody *b = em->row->body;
+    list_memory(b, "l", "s", true, em->out);
+    text_add(em->out, "const float *const *acc, const int64_t *acc_stride, ");
+    for (uint32_t i = 0; i < b->n_stores; i++) {
+        if (!b->stores[i].operand) continue;
+        text_printf(em->out, "%s *operand, int64_t operand_stride, ",
+                    emit_dtype(b->stores[i].dtype));
     }
 }
 
@@ -401,19 +427,30 @@ static void start_row(Emit *em) {
     const RowBody *b = row->body;
     for (uint32_t i = 0; i < b->n_loads; i++) {
         long long n = (long long)emit_load_features(row, i);
-        const char *type = b->loads[i].dtype == DTYPE_F32 ? "float" : "int32_t";
+        const char *type = emit_dtype(b->loads[i].dtype);
         static const char *const which[] = { "row", "", "expert_now", "row / sequence" };
         RowFind find = emit_find(row, i);
+        if (find == FIND_ACC) {
+            int acc = emit_acc(row, i);
+            emit_line(em, "const float *r%u = acc[%d] + (row - row_begin) * acc_stride[%d];", i,
+                      acc, acc);
+            continue;
+        }
         if (find == FIND_EXPERT)
             emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
         if (find != FIND_NONE)
             emit_line(em, "const %s *r%u = l%u + %s * %lld;", type, i, i, which[find], n);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
-        if (b->stores[i].partial) continue;
-        emit_line(em, "%s *w%u = s%u + row * %lld;",
-                  b->stores[i].dtype == DTYPE_F32 ? "float" : "int32_t", i, i,
-                  (long long)type_features(model_type(row->m, b->stores[i].node)));
+        const RowStore *s = &b->stores[i];
+        if (s->partial) continue;
+        if (s->operand) {
+            emit_line(em, "%s *w%u = operand + (row - row_begin) * operand_stride;",
+                      emit_dtype(s->dtype), i);
+            continue;
+        }
+        emit_line(em, "%s *w%u = s%u + row * %lld;", emit_dtype(s->dtype), i, i,
+                  (long long)type_features(model_type(row->m, s->node)));
     }
 }
 
@@ -472,7 +509,7 @@ static Status check_scratch(Emit *em) {
         (long long)(bytes >> 20), ROW_SCRATCH >> 20);
 }
 
-Status row_emit(Row *row, const char *entry, Text *out) {
+Status row_emit(Row *row, const char *name, Text *out) {
     Emit em = { .row = row, .arena = row->arena };
     TRY(check_scratch(&em));
     const char *rows = emit_text(&em, "%lld", (long long)row->desc->rows);
@@ -483,7 +520,7 @@ Status row_emit(Row *row, const char *entry, Text *out) {
     char tile[16];
     snprintf(tile, sizeof tile, "%d", ROW_TILE);
     const Hole holes[] = {
-        { "entry", entry },
+        { "name", name },
         { "parameters", filling(&em, 0, parameters) },
         { "rows", rows },
         { "tile", tile },

@@ -71,8 +71,13 @@ Index emit_index(Emit *em, const Place *place, const RowShape *space, const int6
 const char *emit_read(Emit *em, const Place *place, const RowUse *use);
 const char *emit_value(Emit *em, const Place *place, uint32_t val);
 // How a load finds its row.
-typedef enum RowFind { FIND_SAME, FIND_NONE, FIND_EXPERT, FIND_SEQUENCE } RowFind;
+typedef enum RowFind { FIND_SAME, FIND_NONE, FIND_EXPERT, FIND_SEQUENCE, FIND_ACC } RowFind;
 RowFind emit_find(const Row *row, uint32_t load);
 int64_t emit_load_features(const Row *row, uint32_t load);
+// The number of a WHAT_ACC load among those.
+int emit_acc(const Row *row, uint32_t load);
+// Prefix of the functions that read and write numbers of a type: v, vi, vh (bf16 in memory).
+const char *emit_access(uint8_t dtype);
+const char *emit_dtype(uint8_t dtype); // the type in C
 
 #endif

@@ -126,6 +126,7 @@ RowFind emit_find(const Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
     if (l->what == WHAT_SCALARS || l->what == WHAT_PARTIALS || l->what == WHAT_OFFSETS)
         return FIND_NONE;
+    if (l->what == WHAT_ACC) return FIND_ACC;
     if (l->what != WHAT_VALUE) return FIND_SAME;
     uint8_t of = model_type(row->m, l->node)->row;
     if (of == ROW_NONE) return FIND_NONE;
@@ -134,10 +135,34 @@ RowFind emit_find(const Row *row, uint32_t load) {
     return FIND_SAME;
 }
 
+int emit_acc(const Row *row, uint32_t load) {
+    int n = 0;
+    for (uint32_t i = 0; i < load; i++) n += row->body->loads[i].what == WHAT_ACC;
+    return n;
+}
+
+const char *emit_access(uint8_t dtype) {
+    return dtype == DTYPE_BF16 ? "vh" : dtype == DTYPE_F32 ? "v" : "vi";
+}
+
+const char *emit_dtype(uint8_t dtype) {
+    static const char *const c_types[N_DTYPES] = {
+#define X(name, text, c_type, bytes) c_type,
+        PLAN_DTYPES(X)
+#undef X
+    };
+    return c_types[dtype];
+}
+
+static const char *access_of(const Emit *em, const RowVal *val) {
+    return val->op == ROW_LOAD ? emit_access(em->row->body->loads[val->load].dtype) : emit_v(val);
+}
+
 int64_t emit_load_features(const Row *row, uint32_t load) {
     const RowLoad *l = &row->body->loads[load];
     switch (l->what) {
     case WHAT_VALUE:
+    case WHAT_ACC:
     case WHAT_PARTIALS: return type_features(model_type(row->m, l->node));
     case WHAT_ROW_OF_SLOT:
         for (uint32_t i = 1; i < row->n_vals; i++) {
@@ -151,7 +176,7 @@ int64_t emit_load_features(const Row *row, uint32_t load) {
 
 // 16 features of one row, or one feature of no particular row.
 static const char *read_features(Emit *em, const RowVal *val, const char *pointer, Index index) {
-    const char *v = emit_v(val);
+    const char *v = access_of(em, val);
     if (em->lane < 0 || !index.lane)
         return emit_text(em, "%s_splat(%s[%s])", v, pointer, index.text);
     if (index.lane != 1) {
@@ -164,7 +189,7 @@ static const char *read_features(Emit *em, const RowVal *val, const char *pointe
 
 // One feature of 16 rows of a load.
 static const char *read_rows(Emit *em, const RowVal *val, Index index) {
-    const char *v = emit_v(val);
+    const char *v = access_of(em, val);
     long long features = (long long)emit_load_features(em->row, val->load);
     switch (emit_find(em->row, val->load)) {
     case FIND_NONE: return emit_text(em, "%s_splat(l%u[%s])", v, val->load, index.text);
@@ -174,6 +199,12 @@ static const char *read_rows(Emit *em, const RowVal *val, Index index) {
     case FIND_SEQUENCE:
         return emit_text(em, "%s_pick(l%u + %s, sequence, %lld, vi_splat(0), live)", v, val->load,
                          index.text, features);
+    case FIND_ACC: {
+        int acc = emit_acc(em->row, val->load);
+        return emit_text(em, "v_load_by(acc[%d] + (row - row_begin) * acc_stride[%d] + %s, "
+                             "acc_stride[%d], n)",
+                         acc, acc, index.text, acc);
+    }
     case FIND_SAME: break;
     }
     if (features == 1) return emit_text(em, "%s_load_n(l%u + row, n)", v, val->load);
@@ -327,7 +358,7 @@ static const char *inside(Emit *em, const char *ids, int64_t limit, bool lanes) 
 // One row for all lanes: an address, then an ordinary read.
 static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index,
                             const char *const *ids) {
-    const RowVal *v = at(em, val);
+    const RowVal *v = at(em, val), *base = at(em, v->far.base);
     emit_line(em, "const int64_t i%u = %s[0];", val, ids[0]);
     const char *id = emit_text(em, "i%u", val);
     const char *second =
@@ -335,7 +366,7 @@ static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index i
     const char *start =
         emit_text(em, "(%s + %s * %lld%s)", pointer, id, (long long)v->step, second);
     return emit_text(em, "%s ? %s : %s_splat(0)", inside(em, id, v->limit, false),
-                     read_features(em, v, start, index), emit_v(v));
+                     read_features(em, base, start, index), emit_v(v));
 }
 
 static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index,
@@ -351,6 +382,11 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
         start = emit_text(em, "%s + (%s) * LANES", pointer, index.text);
         where = "vi_iota()";
         step *= 16;
+    } else if (rows && v->near && load && emit_find(em->row, b->load) == FIND_ACC) {
+        int acc = emit_acc(em->row, b->load);
+        start = emit_text(em, "acc[%d] + (row - row_begin) * acc_stride[%d] + %s", acc, acc,
+                          index.text);
+        where = emit_text(em, "vi_iota() * (int32_t)acc_stride[%d]", acc);
     } else if (rows && v->near && load && emit_find(em->row, b->load) == FIND_SAME) {
         long long features = (long long)emit_load_features(em->row, b->load);
         start = emit_text(em, "%s + row * %lld + %s", pointer, features, index.text);
@@ -359,7 +395,7 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
         where = emit_text(em, "vi_iota() * %lld", (long long)index.lane);
     }
     if (v->step2) where = emit_text(em, "%s + %s * %lld", where, ids[1], (long long)v->step2);
-    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s)", emit_v(v), start, ids[0], (long long)step,
+    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s)", access_of(em, b), start, ids[0], (long long)step,
                      where, inside(em, ids[0], v->limit, true));
 }
 

@@ -61,12 +61,7 @@ INLINE V v_copysign(V x, V sign) {
 INLINE V v_sign(V x) {
     return v_select(x != v_splat(0.0f), v_select(x == x, v_copysign(v_splat(1.0f), x), x), x);
 }
-// Rounded to bf16 and back: to nearest, ties to even; NaN stays NaN.
-INLINE V v_bf16(V x) {
-    VU bits = (VU)x;
-    bits = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u;
-    return v_select(x == x, (V)bits, x);
-}
+INLINE V v_bf16(V x) { return v_of_bf16(vb_of(x)); } // rounded to bf16
 // An int that orders as the number: NaN lowest of all with -inf, -0 equal to 0; never the smallest
 // int.
 INLINE VI v_key(V x) {
@@ -227,6 +222,19 @@ INLINE void vi_store_n(int32_t *p, VI v, int64_t n) {
     else
         vi_store_part(p, v, n);
 }
+// bf16 in memory, fp32 in lanes.
+INLINE V vh_splat(bf16 x) { return v_of_bits(vi_splat((int32_t)((uint32_t)x << 16))); }
+INLINE V vh_load(const bf16 *p) { return v_load_bf16(p); }
+INLINE void vh_store(bf16 *p, V v) { v_store_bf16(p, v); }
+INLINE V vh_load_n(const bf16 *p, int64_t n) {
+    return n >= LANES ? v_load_bf16(p) : v_load_bf16_part(p, n);
+}
+INLINE void vh_store_n(bf16 *p, V v, int64_t n) {
+    if (n >= LANES)
+        v_store_bf16(p, v);
+    else
+        v_store_bf16_part(p, v, n);
+}
 // Lane i at p[i * step].
 INLINE V v_load_by(const float *p, int64_t step, int64_t n) {
     float lane[LANES] = { 0 };
@@ -248,6 +256,16 @@ INLINE void vi_store_by(int32_t *p, VI v, int64_t step, int64_t n) {
     vi_store(lane, v);
     for (int64_t i = 0; i < n; i++) p[i * step] = lane[i];
 }
+INLINE V vh_load_by(const bf16 *p, int64_t step, int64_t n) {
+    bf16 lane[LANES] = { 0 };
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i * step];
+    return vh_load(lane);
+}
+INLINE void vh_store_by(bf16 *p, V v, int64_t step, int64_t n) {
+    bf16 lane[LANES];
+    vh_store(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i * step] = lane[i];
+}
 // Lane i at p[id[i] * step + at[i]]; 0 where `mask` is off, nothing is read there.
 INLINE V v_pick(const float *p, VI id, int64_t step, VI at, VI mask) {
     float lane[LANES];
@@ -258,6 +276,11 @@ INLINE VI vi_pick(const int32_t *p, VI id, int64_t step, VI at, VI mask) {
     int32_t lane[LANES];
     for (int i = 0; i < LANES; i++) lane[i] = mask[i] ? p[id[i] * step + at[i]] : 0;
     return vi_load(lane);
+}
+INLINE V vh_pick(const bf16 *p, VI id, int64_t step, VI at, VI mask) {
+    bf16 lane[LANES];
+    for (int i = 0; i < LANES; i++) lane[i] = mask[i] ? p[id[i] * step + at[i]] : 0;
+    return vh_load(lane);
 }
 
 // Marks the maximum of no rows in partial records of row_max. No arithmetic makes this NaN.
