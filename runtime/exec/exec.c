@@ -103,6 +103,13 @@ void exec_destroy(Exec *exec) {
 
 /* Running ------------------------------------------------------------------------------------- */
 
+static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
+    const PlanSegment *s = &exec->plan->programs[number].segments[segment];
+    const Launch *launches = exec->launches[number];
+    for (int32_t i = s->first; i < s->first + s->n; i++)
+        pool_run(exec->pool, launches[i].function, launches[i].args, launches[i].tiles);
+}
+
 // A NaN as a float, far out of any range as an index.
 static void poison_act(Exec *exec) {
     const uint32_t bits = 0x7fc00000;
@@ -124,7 +131,6 @@ Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *use
     if (number == exec->plan->n_programs) {
         return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
     }
-    const Launch *launches = exec->launches[number];
     zero_metrics(exec, program);
     int32_t filled = -1; // microbatch whose inputs are there
     for (uint32_t r = 0; r < program->n_rows; r++) {
@@ -135,11 +141,18 @@ Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *use
             if (fill) TRY(fill(user, exec, program, filled));
         }
         if (exec->poison && !strcmp(segment->name, "forward")) poison_act(exec);
-        for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
-            pool_run(exec->pool, launches[i].function, launches[i].args, launches[i].tiles);
-        }
+        run_segment(exec, number, row->segment);
     }
     return OK;
+}
+
+void exec_pack(Exec *exec) {
+    for (uint32_t i = 0; i < exec->plan->n_programs; i++) {
+        const PlanProgram *program = &exec->plan->programs[i];
+        if (strcmp(program->name, "pack")) continue;
+        for (uint32_t r = 0; r < program->n_rows; r++)
+            run_segment(exec, i, program->rows[r].segment);
+    }
 }
 
 /* Initial values ------------------------------------------------------------------------------ */
@@ -185,6 +198,7 @@ void exec_init(Exec *exec, uint64_t seed) {
         char *at = exec->regions[moments[i]];
         if (at) memset(at, 0, (size_t)plan->region_bytes[moments[i]]);
     }
+    exec_pack(exec);
 }
 
 /* Access -------------------------------------------------------------------------------------- */

@@ -27,6 +27,8 @@ void exec_destroy(Exec *exec);                                 // NULL is fine
 Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user);
 // Parameters from their init rule: a pure function of (seed, parameter name, element). Moments zero.
 void exec_init(Exec *exec, uint64_t seed);
+// What is derived from the weights (program "pack"), after the host has written them; exec_init does so.
+void exec_pack(Exec *exec);
 
 void *exec_region(const Exec *exec, Region region);
 void *exec_buffer(const Exec *exec, const PlanProgram *program, uint32_t buffer);

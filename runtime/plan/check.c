@@ -2,22 +2,27 @@
 // What must hold of any plan before it runs. Every refusal names its rule:
 //
 //   head        sizes of the run are positive, sequences divide the microbatch
-//   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set and
-//   unique references  indices are in range, segments cover the instructions sources     the text
-//   has the hash that stands beside it kernels     entries and their parameters are C identifiers,
-//   sources are not the prelude, tiles >= 0 params      shapes, numbers, alignment; none overlap;
-//   trained ones first, states after them sizes       of buffers: dimensions times type; aligned;
-//   inside the region regions     as large as what lies in them, up to the end of a page launch
-//   number, types and constness of operands as the kernel's entry has them alias       no buffer
-//   twice in an instruction that writes it rows        once before, each microbatch in order, once
-//   after; every segment; names of a step lives       accesses lie inside [first, last] clash no
-//   two buffers of act share bytes while both live; act's size and lower bound interface   inputs,
-//   metrics and outputs are the buffers of io, apart, of the right shape order       act is read
-//   after a write in the same microbatch; who may write which region gradients   of every trained
-//   parameter cleared and written, the parameter updated once
+//   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set, unique
+//   references  indices are in range, segments cover the instructions
+//   sources     the text has the hash that stands beside it
+//   kernels     entries and their parameters are C identifiers, sources not the prelude, tiles >= 0
+//   params      shapes, numbers, alignment; none overlap; trained ones first, states after them
+//   sizes       of buffers: dimensions times type; aligned; inside the region
+//   regions     as large as what lies in them, up to the end of a page
+//   launch      number, types and constness of operands as the kernel's entry has them
+//   alias       no buffer twice in an instruction that writes it
+//   rows        once before, each microbatch in order, once after; every segment; names of a step
+//   lives       accesses lie inside [first, last]
+//   clash       no two buffers of act share bytes while both live; act's size and lower bound
+//   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
+//   order       act is read after a write in the same microbatch; who may write which region
+//   gradients   of every trained parameter cleared and written, the parameter updated once
+//   packed      copies are what program "pack" makes, apart, and made again by a step that changes
+//               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and
-// addresses, check_flow.c who writes what and when. Code that makes plans is not used here.
+// addresses, check_flow.c who writes what and when, check_packed.c copies of weights. Code that
+// makes plans is not used here.
 #include "runtime/plan/check.h"
 
 #include <math.h>
@@ -314,6 +319,7 @@ static Status check_plan(const Plan *plan, Arena *scratch) {
         }
         TRY(check_program(plan, program, scratch));
     }
+    TRY(check_packed(plan, scratch));
     return check_regions(plan);
 }
 

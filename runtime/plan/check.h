@@ -29,7 +29,7 @@ typedef struct ProgramCheck {
     const Plan *plan;
     const PlanProgram *program;
     Arena *scratch;
-    bool is_step;
+    bool is_step, is_pack;
     uint8_t *phase;         // per instruction, after check_rows
     int32_t n_microbatches; // that the rows run
 } ProgramCheck;
@@ -48,5 +48,7 @@ Status check_clashes(const ProgramCheck *c);
 Status check_interface(const ProgramCheck *c);
 Status check_order(const ProgramCheck *c);
 Status check_gradients(const ProgramCheck *c);
+/* check_packed.c */
+Status check_packed(const Plan *plan, Arena *scratch);
 
 #endif

@@ -212,6 +212,14 @@ static Status check_write(const Flow *flow, uint32_t number, const PlanOperand *
                           "expected += where several microbatches add up");
         }
         break;
+    case REGION_packed:
+        if (operand->mode != OPERAND_WRITE ||
+            !(c->is_pack || (c->is_step && c->phase[number] == PHASE_AFTER))) {
+            REFUSE_ACCESS(c, "order", number, buffer,
+                          "expected packed weights to be written only by program \"pack\" and in "
+                          "a step's update");
+        }
+        break;
     case REGION_io:
         if (role == ROLE_INPUT)
             REFUSE_ACCESS(c, "order", number, buffer, "expected inputs to be only read");

@@ -232,6 +232,7 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
         .program = program,
         .scratch = scratch,
         .is_step = !strcmp(program->name, "step"),
+        .is_pack = !strcmp(program->name, "pack"),
     };
     TRY(check_buffers(&c));
     TRY(check_segments(&c));

@@ -128,6 +128,7 @@ static Status session_open(const Options *options, const char *run, bool for_sam
     TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights) };
     CheckpointInfo info;
     TRY(checkpoint_load(run, out->arena, out->plan, &memory, &info));
+    exec_pack(out->exec);
     json_decref(info.manifest);
     progress_say(&out->progress, "%s, %s", out->plan->model, info.name);
     return OK;

@@ -100,6 +100,7 @@ static Status same_data(const Data *data, const json_t *manifest) {
 static Status restore(Trainer *t) {
     CheckpointInfo info;
     TRY(checkpoint_load(t->job->run, t->arena, t->plan, &t->memory, &info));
+    exec_pack(t->exec);
     Status status = same_data(t->data, info.manifest);
     json_decref(info.manifest);
     TRY(status);

@@ -106,6 +106,32 @@ static void test_step(void **state) {
     plan_destroy(plan);
 }
 
+static void check_twice(const Exec *exec, int64_t tokens) {
+    const float *weights = exec_region(exec, REGION_weights),
+                *packed = exec_region(exec, REGION_packed);
+    for (int64_t i = 0; i < 2 * tokens; i++) assert_true(packed[i] == weights[i / 2]);
+}
+
+// Copies of weights follow them: after the initial values, after the host has written, after a step.
+static void test_packed(void **state) {
+    (void)state;
+    Plan *plan = sample_plan(40, 2);
+    sample_pack(plan);
+    Exec *exec = create(plan, 2, true);
+    float *weights = exec_region(exec, REGION_weights);
+    exec_init(exec, 5);
+    check_twice(exec, 40);
+    for (int i = 0; i < 40; i++) weights[i] = (float)i;
+    exec_pack(exec);
+    check_twice(exec, 40);
+    exec_scalars(exec)[SCALAR_lr] = 0.125f;
+    assert_int_equal(exec_run(exec, plan_program(plan, "step"), fill, NULL), OK);
+    assert_true(weights[7] != 7);
+    check_twice(exec, 40);
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
 // Steps and evaluations of a plan read from its text, with any number of threads: the same bits.
 static Hash run_bits(Plan *plan, int threads) {
     Exec *exec = create(plan, threads, false);

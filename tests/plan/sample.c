@@ -333,3 +333,22 @@ Plan *sample_plan(int tokens, int microbatches) {
     sample_finish(plan);
     return plan;
 }
+
+void sample_pack(Plan *plan) {
+    int64_t tokens = plan->tokens;
+    sample_kernel(plan, "twice", "const f32 w, mut f32 packed",
+                  "    for (int64_t i = tile_begin; i < tile_end; i++)\n"
+                  "        packed[2 * i] = packed[2 * i + 1] = w[i];",
+                  tokens);
+    arena = plan->arena;
+    PlanProgram *step = plan_program(plan, "step");
+    sample_buffer(step, "packed", DTYPE_F32, REGION_packed, 0, 2 * tokens, -1, -1);
+    sample_instr(plan, step, "twice", "< scale, > packed");
+    PlanProgram *pack = sample_program(plan, "pack");
+    sample_buffer(pack, "scale", DTYPE_F32, REGION_weights, 0, tokens, -1, -1);
+    sample_buffer(pack, "packed", DTYPE_F32, REGION_packed, 0, 2 * tokens, -1, -1);
+    sample_segment(pack, "pack");
+    sample_instr(plan, pack, "twice", "< scale, > packed");
+    sample_row(pack, 0, -1);
+    sample_finish(plan);
+}

@@ -27,5 +27,8 @@ void sample_row(PlanProgram *program, uint32_t segment, int microbatch);
 // Lives outside act, sizes of regions, act_bytes and act_bound: call when all is added.
 void sample_finish(Plan *plan);
 PlanProgram *sample_program(Plan *plan, const char *name);
+// Gives a sample plan a packed copy of `scale`, each number twice, made by program "pack" and again
+// at the end of the step.
+void sample_pack(Plan *plan);
 
 #endif
