@@ -20,46 +20,12 @@ typedef struct Tiling {
 } Tiling;
 
 enum {
-    ENOUGH_TILES = 16, // per launch, so that a few threads share the work evenly
     ATTEND_BLOCK = 64, // queries and keys per block: part of the bits of attention
     FLAT_TILE = 32768, // numbers per tile of clear and adamw
     VOCAB_TILES = 32,
 };
 
 /* tiles -------------------------------------------------------------------------------------- */
-
-// Halves the larger tiles first until there are enough.
-static void cut(Tiling *t, int64_t rows, int64_t columns, int64_t times, int64_t least_chunk,
-                int64_t least_range) {
-    while (div_up(rows, t->chunk) * div_up(columns, t->range) * times < ENOUGH_TILES) {
-        if (t->range > least_range)
-            t->range /= 2;
-        else if (t->chunk > least_chunk)
-            t->chunk /= 2;
-        else
-            break;
-    }
-}
-
-static Tiling gemm_tiling(const KernelDesc *d) {
-    bool both = d->mid > 1 && d->each > 1;
-    int64_t problems = both ? d->mid * d->each : d->each, rows = both ? d->rows : d->rows * d->mid;
-    int64_t columns = d->family == FAMILY_MATMUL ? d->n : d->k;
-    Tiling t = {.chunk = 256, .range = 256};
-    cut(&t, rows, columns, problems, 64, 64);
-    // Every expert may end with a partial chunk.
-    int64_t chunks = d->experts ? rows / t.chunk + d->experts : div_up(rows, t.chunk);
-    t.tiles = problems * chunks * div_up(columns, t.range);
-    return t;
-}
-
-static Tiling gemm_w_tiling(const KernelDesc *d) {
-    Tiling t = {.chunk = 112, .range = 256};
-    int64_t problems = max_i64(d->experts, 1) * d->each;
-    cut(&t, d->k, d->n, problems, 28, 64);
-    t.tiles = problems * div_up(d->k, t.chunk) * div_up(d->n, t.range);
-    return t;
-}
 
 static Tiling flat_tiling(int64_t n, int64_t chunk) {
     return (Tiling){.chunk = chunk, .tiles = div_up(n, chunk)};
@@ -70,9 +36,6 @@ static Tiling tiling(const KernelDesc *d) {
     Tiling t = {.tiles = 1};
     switch (d->family) {
     case FAMILY_ROW: return flat_tiling(d->rows, ROW_TILE);
-    case FAMILY_MATMUL:
-    case FAMILY_MATMUL_T: return gemm_tiling(d);
-    case FAMILY_MATMUL_W: return gemm_w_tiling(d);
     case FAMILY_ATTEND:
         t.chunk = ATTEND_BLOCK;
         t.tiles = sequences * d->kv_heads * div_up(d->sequence, ATTEND_BLOCK);
@@ -86,6 +49,10 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_CLEAR:
     case FAMILY_ADAMW: return flat_tiling(d->n, FLAT_TILE);
     case FAMILY_SUMSQ: return flat_tiling(d->n, SUMSQ_TILE);
+    case FAMILY_PACK:
+    case FAMILY_MATMUL:
+    case FAMILY_MATMUL_T:
+    case FAMILY_MATMUL_W: // contract.c
     case FAMILY_ROUTE:
     case FAMILY_CLIP:
     case N_FAMILIES: break;
@@ -96,9 +63,6 @@ static Tiling tiling(const KernelDesc *d) {
 /* sources ------------------------------------------------------------------------------------ */
 
 static const char *const template_name[N_FAMILIES] = {
-    [FAMILY_MATMUL] = "gemm.c",
-    [FAMILY_MATMUL_T] = "gemm.c",
-    [FAMILY_MATMUL_W] = "gemm_w.c",
     [FAMILY_ATTEND] = "attend.c",
     [FAMILY_ATTEND_GRAD] = "attend_grad.c",
     [FAMILY_EMBED_W] = "embed_w.c",
@@ -179,7 +143,6 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     fill_size(&f, "causal", d->causal);
     fill_size(&f, "sinks", d->sinks);
     fill_size(&f, "accumulate", d->accumulate);
-    fill_size(&f, "turned", d->family == FAMILY_MATMUL_T);
     fill_size(&f, "chunk", t->chunk);
     fill_size(&f, "range", t->range);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);
@@ -222,6 +185,7 @@ static Status make_prelude(Text *out) {
     static const Hole holes[] = {{"scalars", PLAN_SCALARS(X) "N_SCALARS"}};
 #undef X
     TRY(template_expand("prelude.h", holes, COUNT_OF(holes), out));
+    TRY(template_expand("gemm.h", holes, COUNT_OF(holes), out));
     if (template_exists("math.h")) TRY(template_expand("math.h", holes, COUNT_OF(holes), out));
     return OK;
 }
@@ -267,8 +231,12 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
                        .flops = desc->flops,
                        .bytes = desc->bytes};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
+    bool contraction = desc->family == FAMILY_PACK || desc->family == FAMILY_MATMUL ||
+                       desc->family == FAMILY_MATMUL_T || desc->family == FAMILY_MATMUL_W;
     if (desc->family == FAMILY_ROW)
         TRY(row_source(desc, made.entry, source));
+    else if (contraction)
+        TRY(contract_source(desc, made.entry, scratch, source, &made.tiles));
     else
         TRY(expand_family(desc, &t, made.entry, scratch, source));
     TRY(reflect(cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args, &made.n_args));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside codegen: template expansion, reflection, and the row-program generator.
 //
-// Source 0 of a plan is templates/cpu/prelude.h followed by templates/cpu/math.h where that file
+// Source 0 of a plan is templates/cpu/prelude.h, gemm.h, and math.h where that file
 // exists. Sources of kernels are concatenated into translation units in any number and order, so
 // every file-scope name of a kernel contains its entry ("pack_$entry"); what several kernels share
 // belongs into source 0.
@@ -35,6 +35,13 @@ Status template_expand(const char *name, const Hole *holes, int n_holes, Text *o
 // cache.
 Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena,
                PlanArg **args, uint32_t *n_args);
+
+/* contract.c --------------------------------------------------------------------------------- */
+
+// The complete source, except its launch function, of pack, matmul, matmul_t and matmul_w, and its
+// number of tiles. Strings in `arena`.
+Status contract_source(const KernelDesc *desc, const char *entry, Arena *arena, Text *out,
+                       int64_t *tiles);
 
 /* row_*.c ------------------------------------------------------------------------------------ */
 

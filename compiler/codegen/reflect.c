@@ -140,7 +140,7 @@ static Status read_pointer(Reader *r, CXCursor cursor, PlanArg *arg) {
         }
     }
     return bad_parameter(r, cursor, arg->name, whole,
-                         "a pointer to (const) float, int32_t or int64_t");
+                         "a pointer to (const) float, bf16, int32_t or int64_t");
 }
 
 static Status read_tile(Reader *r, CXCursor cursor, const char *expected) {

@@ -8,10 +8,8 @@ static bool refuse(const char **why, const char *text) {
 }
 
 static bool covers_precision(uint8_t precision, const char **why) {
-    if (precision == PRECISION_BF16)
-        return refuse(why, "a contraction in bf16 (this target computes in fp32)");
     if (precision == PRECISION_MXFP8)
-        return refuse(why, "a contraction in mxfp8 (this target computes in fp32)");
+        return refuse(why, "a contraction in mxfp8 (this target computes in fp32 and bf16)");
     return true;
 }
 

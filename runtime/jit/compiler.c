@@ -14,7 +14,7 @@
 /* Instruction sets ---------------------------------------------------------------------------- */
 
 typedef struct IsaLevel {
-    const char *name, *extra;
+    const char *name, *march, *extra[3]; // flags, up to the first NULL
     bool (*here)(void);
 } IsaLevel;
 
@@ -22,6 +22,9 @@ static bool always(void) {
     return true;
 }
 #if defined(__x86_64__)
+static bool has_v4_bf16(void) {
+    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16");
+}
 static bool has_v4(void) {
     return __builtin_cpu_supports("x86-64-v4");
 }
@@ -36,12 +39,13 @@ static bool has_v2(void) {
 // Best first. `extra`: compilers split 64-byte vectors in two by default.
 static const IsaLevel levels[] = {
 #if defined(__x86_64__)
-    { "x86-64-v4", "-mprefer-vector-width=512", has_v4 },
-    { "x86-64-v3", NULL, has_v3 },
-    { "x86-64-v2", NULL, has_v2 },
-    { "x86-64", NULL, always },
+    { "x86-64-v4-bf16", "x86-64-v4", { "-mprefer-vector-width=512", "-mavx512bf16" }, has_v4_bf16 },
+    { "x86-64-v4", "x86-64-v4", { "-mprefer-vector-width=512" }, has_v4 },
+    { "x86-64-v3", "x86-64-v3", { NULL }, has_v3 },
+    { "x86-64-v2", "x86-64-v2", { NULL }, has_v2 },
+    { "x86-64", "x86-64", { NULL }, always },
 #elif defined(__aarch64__)
-    { "armv8-a", NULL, always },
+    { "armv8-a", "armv8-a", { NULL }, always },
 #else
 #error "no instruction-set level for this machine: add a row"
 #endif
@@ -175,14 +179,15 @@ Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
     out->isa = level->name;
     const char *const flags[] = {
         "-O2",
-        arena_printf(arena, "-march=%s", level->name),
+        arena_printf(arena, "-march=%s", level->march),
         "-fPIC",
         "-shared",
         "-fno-math-errno",
         "-ffp-contract=off",
         "-std=gnu17",
         "-w",
-        level->extra,
+        level->extra[0],
+        level->extra[1],
         NULL,
     };
     _Static_assert(COUNT_OF(flags) <= JIT_MAX_FLAGS, "room for flags");

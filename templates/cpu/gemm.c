@@ -1,92 +1,87 @@
 // SPDX-License-Identifier: Apache-2.0
-// matmul and matmul_t: rows times a weight, dense or grouped by expert.
+// matmul and matmul_t: rows times packed weights, dense or grouped by expert.
 //
-//   matmul    y[r, e, a, n] = sum over k of x[r, e, a, k] w[e, k, n]
-//   matmul_t  x[r, e, a, k] = sum over n of g[r, e, a, n] w[e, k, n]       (`turned`)
+//   out[r, e, a, j] = sum over terms t, s of in t[r, e, a, s] weight[e, s, j]
 //
-// A tile is (problem, chunk of rows of one expert, range of columns). The weight's panel is packed
-// to the stack, turned where needed, so that both run on one GEMM block. Sums ascend in one
-// accumulator each, over the pieces of STEPS too, so bits do not depend on the cut. Only rows
-// inside `offsets` are touched.
+// matmul has one term and may have several weights over the same rows (siblings, a result each);
+// matmul_t has one result and may have several terms, summed one after the other in the same
+// accumulators. Weights are panels (kernel.h: pack). A tile is (problem, chunk of rows of one
+// expert, range of panels). The contraction is cut into pieces of STEPS, which sums continue
+// through, so bits do not depend on any cut. Only rows inside `offsets` are touched.
+//
+// The left operand is read where it lies if it has the type and the distance of rows that blocks
+// want; else a chunk's piece is copied, or a row program (pre) makes it. Results go where they
+// belong, or through `sums` if there is a row program to run on them (post) or a sum that is not
+// finished and may not be rounded.
 //
 // Problems: where an operation has both `each` and `mid` axes, rows of one (e, a) lie at one
 // distance, rows of one e do not; then every pair is a problem. Else mid's positions are further
 // rows, and e the problem.
-static void tile_$entry(const float *in, const float *w, const int32_t *offsets, float *out,
-                        int64_t tile) {
-    enum { EXPERTS = $experts, MID = $mid, EACH = $each, K = $k, N = $n, CHUNK = $chunk };
-    enum { IN = $turned ? N : K, OUT = $turned ? K : N, BOTH = MID > 1 && EACH > 1 };
-    const int64_t span = BOTH ? 1 : MID, all = $rows * span, range = $range;
-    const int64_t in_row = (int64_t)EACH * (BOTH ? MID : 1) * IN,
-                  out_row = (int64_t)EACH * (BOTH ? MID : 1) * OUT;
-    const int64_t ranges = up(OUT, range),
-                  chunks = EXPERTS ? all / CHUNK + EXPERTS : up(all, CHUNK);
+$functions
+static void tile_$entry($parameters int64_t tile) {
+    enum { EXPERTS = $experts, MID = $mid, EACH = $each, BOTH = MID > 1 && EACH > 1 };
+    enum { CHUNK = $chunk, RANGE = $range, STEPS = $steps, PANELS = $panels };
+    enum { TERMS = $terms, SIBLINGS = $siblings, PAIRS = $pairs };
+    enum { COPY = $copy, COPY_ROW = $copy_row, KEEP = $keep, PRE = $pre, POST = $post };
+    static const int64_t in_size[TERMS] = {$in_sizes}, out_size[SIBLINGS] = {$out_sizes};
+    const $x_type *const in[TERMS] = {$in};
+    $y_type *const out[SIBLINGS] = {$out};
+    const $w_type *const weights[TERMS * SIBLINGS] = {$weights};
+    const int32_t *const bounds = $offsets;
 
-    int64_t column = tile % ranges * range, chunk = tile / ranges % chunks,
-            problem = tile / ranges / chunks;
-    int64_t begin = 0, end = all;
+    const int64_t span = BOTH ? 1 : MID, all = $rows * span, apart = EACH * (BOTH ? MID : 1);
+    const int64_t ranges = up(PANELS, RANGE), chunks = EXPERTS ? all / CHUNK + EXPERTS : up(all, CHUNK);
+    int64_t panel0 = tile % ranges * RANGE, last_panel = min_of(panel0 + RANGE, PANELS);
+    int64_t chunk = tile / ranges % chunks, problem = tile / ranges / chunks;
+    int64_t begin = chunk * CHUNK, rows = min_of(CHUNK, all - begin), expert = 0;
     if (EXPERTS) {
-        int64_t expert = 0;
-        for (;; expert++) {
+        int64_t parts, valid;
+        for (;; expert++, chunk -= parts) {
             if (expert == EXPERTS) return;
-            begin = offsets[expert] * span, end = offsets[expert + 1] * span;
-            if (chunk < up(end - begin, CHUNK)) break;
-            chunk -= up(end - begin, CHUNK);
+            begin = bounds[expert] * span, valid = bounds[expert + 1] * span - begin;
+            parts = up(valid, CHUNK);
+            if (chunk < parts) break;
         }
-        w += expert * EACH * K * N;
+        rows = valid * (chunk + 1) / parts - valid * chunk / parts;
+        begin += valid * chunk / parts;
     }
-    w += (BOTH ? problem / MID : problem) * K * N;
-    begin += chunk * CHUNK;
-    int64_t rows = min_of(CHUNK, end - begin), last = min_of(column + range, OUT);
-    in += begin * in_row + problem * IN;
-    out += begin * out_row + problem * OUT;
+    int64_t matrix = expert * EACH + (BOTH ? problem / MID : problem);
 
-    // Rows at multiples of 4 KB would share one set of the first cache: those are copied side by
-    // side.
-    enum {
-        SETS = 1024,
-        ALIKE = (int64_t)EACH * (BOTH ? MID : 1) * IN % SETS == 0,
-        STEPS = ALIKE ? 256 : 512
-    };
-    enum { COPY_ROW = STEPS + LANES };
-    _Alignas(64) float panel[STEPS * PANEL], copy[ALIKE ? CHUNK * COPY_ROW : 1];
-    for (int64_t s = 0; s < IN; s += STEPS) {
-        int64_t steps = min_of(STEPS, IN - s), a_row = ALIKE ? COPY_ROW : in_row;
-        const float *a = ALIKE ? copy : in + s;
-        for (int64_t i = 0; ALIKE && i < rows; i++)
-            __builtin_memcpy(copy + i * COPY_ROW, in + i * in_row + s,
-                             sizeof(float) * (uint64_t)steps);
-        for (int64_t j = column; j < last; j += PANEL) {
-            int64_t columns = min_of(PANEL, last - j);
-            if ($turned)
-                pack_turned(panel, w + j * N + s, N, steps, columns);
-            else
-                pack_rows(panel, w + s * N + j, N, steps, columns);
-            gemm_block(a, a_row, 1, panel, steps, rows, out + j, out_row, columns,
-                       s ? GEMM_CONTINUE : GEMM_START);
+    $storage _Alignas(64) $a_type copy[COPY ? CHUNK * COPY_ROW : 1];
+    $storage _Alignas(64) float sums[KEEP ? CHUNK * RANGE * PANEL : 1];
+    int started = 0;
+    for (int64_t t = 0; t < TERMS; t++) {
+        const int64_t size = in_size[t], in_row = apart * size, units = PAIRS ? up(size, 2) : size;
+        for (int64_t s = 0; s < size; s += STEPS, started = 1) {
+            int64_t steps = min_of(STEPS, size - s);
+            const $a_type *a = COPY ? copy : (const $a_type *)(in[t] + begin * in_row + problem * size + s);
+            $make_operand
+            for (int64_t i = 0; COPY && PAIRS && steps % 2 && i < rows; i++) copy[i * COPY_ROW + steps] = 0;
+            for (int64_t p = panel0; p < last_panel; p++) {
+                PanelPlace at = panel_place(out_size, p);
+                int64_t wide = out_size[at.part], out_row = apart * wide;
+                const $w_type *panel = weights[t + at.part];
+                panel += ((matrix * up(wide, PANEL) + at.number) * units * (1 + PAIRS) + s) * PANEL;
+                $y_type *to = out[at.part] + begin * out_row + problem * wide + at.column;
+                Block b = {.a = a,
+                           .a_row = (COPY ? COPY_ROW : in_row) / (1 + PAIRS),
+                           .a_step = 1,
+                           .panel = panel,
+                           .steps = PAIRS ? up(steps, 2) : steps,
+                           .c = KEEP ? (void *)(sums + (p - panel0) * PANEL) : (void *)to,
+                           .c_row = KEEP ? RANGE * PANEL : out_row,
+                           .columns = KEEP ? PANEL : min_of(PANEL, wide - at.column),
+                           .mode = started                    ? GEMM_CONTINUE
+                                   : !KEEP && sizeof *to == 2 ? GEMM_ROUND
+                                                              : GEMM_START,
+                           .ahead = (const char *)(panel + units * (1 + PAIRS) * PANEL)};
+                gemm_$kind(&b, rows);
+            }
         }
     }
+    $finish
 }
 
-#if $turned
-void $entry(const float *g, const float *w,
-#if $experts
-            const int32_t *offsets,
-#endif
-            float *x, int64_t tile_begin, int64_t tile_end) {
-    const float *in = g;
-    float *out = x;
-#else
-void $entry(const float *x, const float *w,
-#if $experts
-            const int32_t *offsets,
-#endif
-            float *y, int64_t tile_begin, int64_t tile_end) {
-    const float *in = x;
-    float *out = y;
-#endif
-#if !$experts
-    const int32_t *offsets = 0;
-#endif
-    for (int64_t tile = tile_begin; tile < tile_end; tile++) tile_$entry(in, w, offsets, out, tile);
+void $entry($parameters int64_t tile_begin, int64_t tile_end) {
+    for (int64_t tile = tile_begin; tile < tile_end; tile++) tile_$entry($arguments tile);
 }

@@ -5,51 +5,63 @@
 //
 // A tile is (expert, e, range of k, range of n). Rows go in chunks of 256 (r, a) pairs, counted
 // from the expert's first: each chunk is summed from zero, then added, which is the order of the
-// result. Both operands of a chunk are packed to the stack. An expert without rows gets zeros, or
+// result. In bf16 two successive rows of a chunk make the pairs; a row that is missing at its end is
+// zero in both operands. Both operands of a chunk are packed. An expert without rows gets zeros, or
 // keeps what it has.
-void $entry(const float *x, const float *g,
-#if $experts
-            const int32_t *offsets,
-#endif
-            float *w, int64_t tile_begin, int64_t tile_end) {
+$functions
+static void tile_$entry($parameters int64_t tile) {
     enum { EXPERTS = $experts, MID = $mid, EACH = $each, K = $k, N = $n, ADD = $accumulate };
-    enum { RANGE_K = $chunk, RANGE_N = $range, ROWS = 256 };
+    enum { RANGE_K = $range_k, RANGE_N = $range_n, ROWS = 256, PAIRS = $pairs, PRE = $pre };
+    const $x_type *const x_rows = $x;
+    const int32_t *const bounds = $offsets;
     const int64_t ranges_k = up(K, RANGE_K), ranges_n = up(N, RANGE_N);
-    _Alignas(64) float a[ROWS * RANGE_K], panel[ROWS * PANEL];
+    int64_t n0 = tile % ranges_n * RANGE_N, k0 = tile / ranges_n % ranges_k * RANGE_K;
+    int64_t matrix = tile / ranges_n / ranges_k, e = matrix % EACH; // matrix: (expert, e)
+    int64_t begin = EXPERTS ? bounds[matrix / EACH] * (int64_t)MID : 0;
+    int64_t end = EXPERTS ? bounds[matrix / EACH + 1] * (int64_t)MID : $rows * (int64_t)MID;
+    int64_t wide_k = min_of(RANGE_K, K - k0), wide_n = min_of(RANGE_N, N - n0);
+    float *to = w + matrix * K * N + k0 * N + n0;
 
-    for (int64_t tile = tile_begin; tile < tile_end; tile++) {
-        int64_t n0 = tile % ranges_n * RANGE_N, k0 = tile / ranges_n % ranges_k * RANGE_K;
-        int64_t matrix = tile / ranges_n / ranges_k, e = matrix % EACH; // matrix: (expert, e)
-        int64_t begin = 0, end = $rows * (int64_t)MID;
-#if $experts
-        begin = offsets[matrix / EACH] * (int64_t)MID,
-        end = offsets[matrix / EACH + 1] * (int64_t)MID;
-#endif
-        int64_t wide_k = min_of(RANGE_K, K - k0), last = min_of(n0 + RANGE_N, N);
-        float *to = w + matrix * K * N + k0 * N;
-        if (begin == end && !ADD) {
-            for (int64_t i = 0; i < wide_k; i++)
-                for (int64_t n = n0; n < last; n++) to[i * N + n] = 0.0f;
+    $storage $x_type made[PRE ? ROWS * K : 1];
+    const $x_type *x_at[ROWS];
+    const $g_type *g_at[ROWS];
+    for (int64_t i = 0; begin == end && !ADD && i < wide_k; i++)
+        for (int64_t n = 0; n < wide_n; n++) to[i * N + n] = 0.0f;
+    for (int64_t from = begin; from < end; from += ROWS) {
+        int64_t rows = min_of(ROWS, end - from);
+        $make_operand
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t row = ((from + i) / MID * EACH + e) * MID + (from + i) % MID;
+            x_at[i] = PRE ? made + i * K + k0 : x_rows + row * K + k0;
+            g_at[i] = g + row * N + n0;
         }
-        for (int64_t from = begin; from < end; from += ROWS) {
-            int64_t rows = min_of(ROWS, end - from);
+        int mode = ADD || from > begin ? GEMM_ADD : GEMM_START;
+#if $pairs
+        _Alignas(64) int32_t a[RANGE_K * ROWS / 2], b[WIDE_PANEL * ROWS / 2];
+        const int64_t pairs = up(rows, 2), padded = up(pairs, QUAD) * QUAD;
+        for (int64_t k = 0; k < wide_k; k += LANES)
+            $pack_x(a + k * padded, x_at, rows, k, wide_k - k);
+        for (int64_t n = 0; n < wide_n; n += WIDE_PANEL) {
+            $pack_g(b, g_at, rows, n, min_of(WIDE_PANEL, wide_n - n));
+            for (int64_t k = 0; k < wide_k; k += QUAD)
+                gemm_quad(a + k * padded, b, pairs, min_of(QUAD, wide_k - k), to + k * N + n, N,
+                          min_of(WIDE_PANEL, wide_n - n), mode);
+        }
+#else
+        _Alignas(64) float a[ROWS * RANGE_K], panel[ROWS * PANEL];
+        for (int64_t i = 0; i < rows; i++) $move_x(a + i * RANGE_K, 0, x_at[i], 0, 1, wide_k);
+        for (int64_t n = 0; n < wide_n; n += PANEL) {
+            int64_t columns = min_of(PANEL, wide_n - n);
             for (int64_t i = 0; i < rows; i++) {
-                int64_t row = ((from + i) / MID * EACH + e) * MID + (from + i) % MID;
-                __builtin_memcpy(a + i * RANGE_K, x + row * K + k0,
-                                 sizeof(float) * (uint64_t)wide_k);
+                for (int64_t j = columns; j < PANEL; j++) panel[i * PANEL + j] = 0.0f;
+                $move_g(panel + i * PANEL, 0, g_at[i] + n, 0, 1, columns);
             }
-            for (int64_t n = n0; n < last; n += PANEL) {
-                int64_t columns = min_of(PANEL, last - n);
-                // Without one of the two axes the rows lie at one distance.
-                if (MID == 1 || EACH == 1)
-                    pack_rows(panel, g + (from * EACH + e) * N + n, EACH * N, rows, columns);
-                for (int64_t i = 0; MID > 1 && EACH > 1 && i < rows; i++) {
-                    int64_t row = ((from + i) / MID * EACH + e) * MID + (from + i) % MID;
-                    pack_rows(panel + i * PANEL, g + row * N + n, N, 1, columns);
-                }
-                gemm_block(a, 1, RANGE_K, panel, rows, wide_k, to + n, N, columns,
-                           from == begin && !ADD ? GEMM_START : GEMM_ADD);
-            }
+            gemm_block(a, 1, RANGE_K, panel, rows, wide_k, to + n, N, columns, mode);
         }
+#endif
     }
+}
+
+void $entry($parameters int64_t tile_begin, int64_t tile_end) {
+    for (int64_t tile = tile_begin; tile < tile_end; tile++) tile_$entry($arguments tile);
 }

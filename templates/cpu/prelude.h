@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source 0 of every plan: types, 16-lane vectors, exact fused multiply-add, exp, log, the GEMM
-// block.
+// Source 0 of every plan, first part: types, 16-lane vectors, bf16 in memory, exact fused
+// multiply-add, exp, log.
 //
 // No system header: this text is read by libclang and compiled in front of every translation unit,
 // so it is small. Bits are the same at every instruction-set level: fused multiply-adds are
@@ -8,10 +8,12 @@
 // folds have one order.
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef unsigned uint32_t;
 typedef long int64_t;
 typedef unsigned long uint64_t;
+typedef uint16_t bf16; // the upper half of a float
 
 #define INLINE static inline __attribute__((always_inline, unused))
 #define SHARED static __attribute__((noinline, unused))
@@ -32,6 +34,7 @@ typedef uint32_t VU __attribute__((vector_size(64)));
 typedef float VH __attribute__((vector_size(32)));  // half a V
 typedef double VD __attribute__((vector_size(64))); // half a V in double
 typedef int64_t VL __attribute__((vector_size(64)));
+typedef uint16_t VB __attribute__((vector_size(32))); // bf16 lanes
 
 #define INFINITE __builtin_inff()
 
@@ -71,6 +74,43 @@ INLINE VI vi_load_part(const int32_t *p, int64_t n) {
 INLINE void vi_store_part(int32_t *p, VI v, int64_t n) {
     int32_t lane[LANES];
     vi_store(lane, v);
+    for (int64_t i = 0; i < n; i++) p[i] = lane[i];
+}
+
+/* bf16: widening is exact; narrowing is to nearest even, denormals become zeros, NaN stays NaN, as
+   VCVTNEPS2BF16 does ------------------------------------------------------------------------- */
+
+INLINE V v_of_bf16(VB x) { return (V)(__builtin_convertvector(x, VU) << 16); }
+#if defined __AVX512BF16__ && defined __clang__
+typedef __bf16 VB_ __attribute__((vector_size(32)));
+INLINE VB vb_of(V x) { return (VB)__builtin_convertvector(x, VB_); }
+#else
+INLINE VB vb_of(V x) {
+    VU u = (VU)x, sign = u & 0x80000000u, size = u ^ sign;
+    VU tiny = (VU)(size < 0x00800000u), nan = (VU)(size > 0x7f800000u);
+    VU rounded = (u + 0x7fff + ((u >> 16) & 1)) & ~nan;
+    return __builtin_convertvector((((rounded | (nan & (u | 0x400000))) & ~tiny) | sign) >> 16, VB);
+}
+#endif
+INLINE VB vb_load(const bf16 *p) {
+    VB v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE VB vb_load_part(const bf16 *p, int64_t n) {
+    bf16 lane[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) lane[i] = p[i];
+    return vb_load(lane);
+}
+INLINE V v_load_bf16(const bf16 *p) { return v_of_bf16(vb_load(p)); }
+INLINE void v_store_bf16(bf16 *p, V v) {
+    VB narrow = vb_of(v);
+    __builtin_memcpy(p, &narrow, sizeof narrow);
+}
+INLINE V v_load_bf16_part(const bf16 *p, int64_t n) { return v_of_bf16(vb_load_part(p, n)); }
+INLINE void v_store_bf16_part(bf16 *p, V v, int64_t n) {
+    bf16 lane[LANES];
+    v_store_bf16(lane, v);
     for (int64_t i = 0; i < n; i++) p[i] = lane[i];
 }
 
@@ -213,132 +253,3 @@ INLINE V v_log(V x) {
 }
 INLINE float f_exp(float x) { return v_exp(v_splat(x))[0]; }
 INLINE float f_log(float x) { return v_log(v_splat(x))[0]; }
-
-/* The GEMM block: c[i, j] (+)= sum over s of a[i, s] * panel[s, j] --------------------------- */
-
-// Every element is one accumulator over ascending s by v_fma: bits do not depend on block shapes. A
-// panel is [steps][PANEL], rows past its true width zero. Shapes fit the registers of the level.
-#if defined __AVX512F__
-#define BLOCK_ROWS 14
-enum { BLOCK_WIDE = 2 };
-#elif defined __AVX2__ && defined __FMA__
-#define BLOCK_ROWS 6
-enum { BLOCK_WIDE = 1 };
-#else
-#define BLOCK_ROWS 2
-enum { BLOCK_WIDE = 1 };
-#endif
-enum { PANEL = LANES * BLOCK_WIDE };
-enum { GEMM_START, GEMM_CONTINUE, GEMM_ADD }; // c = sum; sum starts from c; c += sum
-
-INLINE void gemm_rows_(const int rows, const float *a, int64_t a_row, int64_t a_step,
-                       const float *panel, int64_t steps, float *c, int64_t c_row, int64_t columns,
-                       int mode) {
-    V acc[BLOCK_ROWS][BLOCK_WIDE];
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        UNROLL
-        for (int j = 0; j < BLOCK_WIDE; j++) {
-            acc[i][j] = v_splat(0.0f);
-            if (mode != GEMM_CONTINUE) continue;
-            int64_t left = columns - j * LANES;
-            const float *at = c + i * c_row + j * LANES;
-            acc[i][j] = left >= LANES ? v_load(at) : v_load_part(at, left);
-        }
-    }
-    for (int64_t s = 0; s < steps; s++) {
-        V b[BLOCK_WIDE];
-        UNROLL
-        for (int j = 0; j < BLOCK_WIDE; j++) b[j] = v_load(panel + s * PANEL + j * LANES);
-        UNROLL
-        for (int i = 0; i < rows; i++) {
-            V x = v_splat(a[i * a_row + s * a_step]);
-            UNROLL
-            for (int j = 0; j < BLOCK_WIDE; j++) acc[i][j] = v_fma(x, b[j], acc[i][j]);
-        }
-    }
-    float out[BLOCK_ROWS][PANEL];
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        UNROLL
-        for (int j = 0; j < BLOCK_WIDE; j++) v_store(&out[i][j * LANES], acc[i][j]);
-    }
-    for (int i = 0; i < rows; i++) {
-        float *to = c + i * c_row;
-        if (columns == PANEL) {
-            UNROLL
-            for (int j = 0; j < PANEL; j += LANES) {
-                V v = v_load(&out[i][j]);
-                v_store(to + j, mode == GEMM_ADD ? v_load(to + j) + v : v);
-            }
-        } else {
-            for (int64_t j = 0; j < columns; j++)
-                to[j] = mode == GEMM_ADD ? to[j] + out[i][j] : out[i][j];
-        }
-    }
-}
-
-// `columns` in 1..PANEL of c are written.
-SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel,
-                       int64_t steps, int64_t rows, float *c, int64_t c_row, int64_t columns,
-                       int mode) {
-#define ROWS_(n)                                                                                   \
-    while (rows >= n) {                                                                            \
-        gemm_rows_(n, a, a_row, a_step, panel, steps, c, c_row, columns, mode);                    \
-        a += n * a_row, c += n * c_row, rows -= n;                                                 \
-    }
-    ROWS_(BLOCK_ROWS)
-#if BLOCK_ROWS > 8
-    ROWS_(8)
-#endif
-#if BLOCK_ROWS > 4
-    ROWS_(4)
-    ROWS_(2)
-#endif
-    ROWS_(1)
-#undef ROWS_
-}
-
-// panel[s][j] = b[s * row + j], columns past `columns` zero.
-SHARED void pack_rows(float *panel, const float *b, int64_t row, int64_t steps, int64_t columns) {
-    for (int64_t s = 0; s < steps; s++, b += row, panel += PANEL) {
-        for (int64_t j = 0; j < PANEL; j += LANES) {
-            int64_t left = columns - j;
-            v_store(panel + j, left >= LANES ? v_load(b + j) : v_load_part(b + j, max_of(left, 0)));
-        }
-    }
-}
-
-// 16 rows of 16 lanes turned in place: four rounds of interleaving row i with row i + 8.
-INLINE void turn16_(V t[16]) {
-    for (int round = 0; round < 4; round++) {
-        V u[16];
-        UNROLL
-        for (int i = 0; i < 8; i++) {
-            u[2 * i] = __builtin_shufflevector(t[i], t[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
-                                               21, 6, 22, 7, 23);
-            u[2 * i + 1] = __builtin_shufflevector(t[i], t[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12,
-                                                   28, 13, 29, 14, 30, 15, 31);
-        }
-        UNROLL
-        for (int i = 0; i < 16; i++) t[i] = u[i];
-    }
-}
-
-// panel[s][j] = b[j * row + s], columns past `columns` zero.
-SHARED void pack_turned(float *panel, const float *b, int64_t row, int64_t steps, int64_t columns) {
-    for (int64_t j = 0; j < PANEL; j += LANES) {
-        for (int64_t s = 0; s < steps; s += LANES) {
-            V t[16];
-            int64_t wide = min_of(steps - s, LANES);
-            for (int i = 0; i < LANES; i++) {
-                const float *at = b + (j + i) * row + s;
-                t[i] = j + i >= columns ? v_splat(0.0f)
-                       : wide == LANES  ? v_load(at)
-                                        : v_load_part(at, wide);
-            }
-            turn16_(t);
-            for (int64_t i = 0; i < wide; i++) v_store(panel + (s + i) * PANEL + j, t[i]);
-        }
-    }
-}

@@ -26,9 +26,15 @@ uint32_t lab_add(Lab *lab, const KernelDesc *desc) {
     return kernel;
 }
 
+bool lab_has_bf16(void) {
+    return __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16");
+}
+
 void lab_compile(Lab *lab) {
-    static const char *const levels[LAB_LEVELS] = {"x86-64-v4", "x86-64-v3", "x86-64-v2"};
-    bool here[LAB_LEVELS] = {__builtin_cpu_supports("x86-64-v4") != 0,
+    static const char *const levels[LAB_LEVELS] = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3",
+                                                   "x86-64-v2"};
+    bool here[LAB_LEVELS] = {lab_has_bf16(),
+                             __builtin_cpu_supports("x86-64-v4") != 0,
                              __builtin_cpu_supports("x86-64-v3") != 0,
                              __builtin_cpu_supports("x86-64-v2") != 0};
     for (int i = 0; i < LAB_LEVELS; i++) {
@@ -50,7 +56,7 @@ void lab_close(Lab *lab) {
 }
 
 typedef void (*Launch)(void *const *args, int64_t tile_begin, int64_t tile_end);
-enum { ORDERS = 4, MAX_BINDINGS = 16 };
+enum { ORDERS = 4, MAX_BINDINGS = 24 };
 
 static void run_order(Launch launch, void *const *args, int64_t tiles, int order) {
     if (order == 0) launch(args, 0, tiles);
@@ -77,7 +83,7 @@ void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
         assert_int_equal(b->dtype, k->args[i].dtype);
         assert_int_equal(b->is_const, k->args[i].is_const);
         args[i] = b->at;
-        bytes[i] = (size_t)lab_count(b->at) * 4;
+        bytes[i] = lab_bytes(b->at);
         before[i] = malloc(bytes[i] + 1);
         first[i] = malloc(bytes[i] + 1);
         memcpy(before[i], args[i], bytes[i]);
@@ -104,32 +110,34 @@ void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
 enum { PAGE = 4096, CANARY = 64 };
 typedef struct Head {
     void *map;
-    size_t mapped;
-    int64_t count;
+    size_t mapped, bytes;
     uint8_t canary[CANARY];
 } Head;
 
-// The head lies right before the array, which may be aligned to 4 bytes only.
+// The head lies right before the array, which may be aligned to 2 bytes only.
 static Head head_of(const void *array) {
     Head head;
     memcpy(&head, (const char *)array - sizeof head, sizeof head);
     return head;
 }
 
-void *lab_array(int64_t count) {
-    size_t bytes = (size_t)count * 4;
+void *lab_memory(size_t bytes) {
     size_t mapped = (sizeof(Head) + 8 + bytes + PAGE - 1) / PAGE * PAGE + PAGE;
     char *map = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(map != MAP_FAILED);
     assert_int_equal(mprotect(map + mapped - PAGE, PAGE, PROT_NONE), 0);
     char *array = map + mapped - PAGE - bytes;
-    Head head = {.map = map, .mapped = mapped, .count = count};
+    Head head = {.map = map, .mapped = mapped, .bytes = bytes};
     memset(head.canary, 0xa5, CANARY);
     memcpy(array - sizeof head, &head, sizeof head);
     return array;
 }
 
-int64_t lab_count(const void *array) { return head_of(array).count; }
+void *lab_array(int64_t count) { return lab_memory((size_t)count * 4); }
+
+int64_t lab_count(const void *array) { return (int64_t)head_of(array).bytes / 4; }
+
+size_t lab_bytes(const void *array) { return head_of(array).bytes; }
 
 void lab_free(void *array) {
     Head head = head_of(array);
@@ -141,6 +149,28 @@ float *lab_random(int64_t count, uint64_t seed) {
     float *x = lab_array(count);
     for (int64_t i = 0; i < count; i++) x[i] = 2.0f * hash_uniform(seed, 1, (uint64_t)i) - 1.0f;
     return x;
+}
+
+uint16_t lab_bf16(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    if (x != x) return (uint16_t)(u >> 16 | 0x40);
+    if ((u & 0x7f800000) == 0) return (uint16_t)(u >> 31 << 15);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+float lab_wide(uint16_t x) {
+    uint32_t u = (uint32_t)x << 16;
+    float wide;
+    memcpy(&wide, &u, sizeof wide);
+    return wide;
+}
+
+uint16_t *lab_narrow(const float *x) {
+    size_t n = lab_bytes(x) / sizeof *x;
+    uint16_t *narrow = lab_memory(n * sizeof *narrow);
+    for (size_t i = 0; i < n; i++) narrow[i] = lab_bf16(x[i]);
+    return narrow;
 }
 
 float *lab_filled(int64_t count, float value) {

@@ -18,7 +18,7 @@
 #include "compiler/codegen/codegen.h"
 #include "runtime/jit/jit.h"
 
-enum { LAB_LEVELS = 3 };
+enum { LAB_LEVELS = 4 };
 
 typedef struct Lab {
     Plan *plan;
@@ -49,12 +49,19 @@ void lab_compile(Lab *lab);
 void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n);
 void lab_close(Lab *lab);
 
+bool lab_has_bf16(void); // the instruction VDPBF16PS
+
 // `count` numbers of 4 bytes. lab_free checks the canary.
 void *lab_array(int64_t count);
 int64_t lab_count(const void *array);
+void *lab_memory(size_t bytes); // the same for any size
+size_t lab_bytes(const void *array);
 void lab_free(void *array);
 float *lab_random(int64_t count, uint64_t seed); // in [-1, 1)
 float *lab_filled(int64_t count, float value);
+uint16_t lab_bf16(float x); // to nearest even, denormals to zero
+float lab_wide(uint16_t x);
+uint16_t *lab_narrow(const float *x); // a new array
 void lab_equal_bits(const float *a, const float *b, int64_t count);
 // |got - want| <= bound, NaN never.
 void lab_near(double got, double want, double bound, const char *what, int64_t at);

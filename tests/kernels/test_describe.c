@@ -15,7 +15,7 @@ static void test_sizes(void **state) {
     (void)state;
     static const PlanParam table[] = {{.name = "a", .lr = 1, .decay = 1}};
     const KernelDesc base = {.family = FAMILY_ATTEND, .rows = 8, .sequence = 4};
-    KernelDesc d[20];
+    KernelDesc d[27];
     int n = 0;
 #define CHANGED(field, value) d[n] = base, d[n].field = value, n++
     CHANGED(family, FAMILY_ATTEND_GRAD);
@@ -25,7 +25,11 @@ static void test_sizes(void **state) {
         CHANGED(window, 2);
     CHANGED(top_k, 2), CHANGED(vocab, 2), CHANGED(ids, 2), CHANGED(scale, 0.3f),
         CHANGED(causal, true);
-    CHANGED(sinks, true), CHANGED(accumulate, true);
+    CHANGED(sinks, true), CHANGED(accumulate, true), CHANGED(turned, true);
+    CHANGED(precision, PRECISION_BF16), CHANGED(x, DTYPE_BF16), CHANGED(g, DTYPE_BF16);
+    CHANGED(y, DTYPE_BF16);
+    d[n] = base, d[n].parts = 2, d[n].part_n[0] = 3, d[n].part_n[1] = 4, n++;
+    d[n] = base, d[n].parts = 2, d[n].part_n[0] = 4, d[n].part_n[1] = 3, n++;
     assert_int_equal(n, COUNT_OF(d));
     Arena *arena = arena_create();
     const char *texts[COUNT_OF(d) + 1] = {describe(arena, &base)};
@@ -116,7 +120,7 @@ static void test_covers(void **state) {
     attr.mm.precision = PRECISION_FP32;
     assert_true(kernel_covers(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), &why));
     attr.mm.precision = PRECISION_BF16;
-    refused(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), "bf16");
+    assert_true(kernel_covers(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), &why));
     attr.mm.precision = PRECISION_MXFP8;
     refused(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), "mxfp8");
     Attr set = {.set = SET_SEQUENCE};

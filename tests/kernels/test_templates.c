@@ -71,7 +71,7 @@ static void test_refused(void **state) {
     refused("// a\n// b\n\nvoid $entry(double *x, int64_t tile_begin, int64_t tile_end) {}\n",
             ERR_INPUT, "templates/cpu/clear.c:4: parameter `x` of clear_");
     refused("void $entry(float x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
-            "has type `float`, expected a pointer to (const) float, int32_t or int64_t");
+            "has type `float`, expected a pointer to (const) float, bf16, int32_t or int64_t");
     refused("void $entry(const int *x, int64_t tile_begin, int64_t tile_end) {}\n", ERR_INPUT,
             "has type `const int *`, expected");
     refused("void $entry(float *x, int64_t tile_begin, int32_t tile_end) {}\n", ERR_INPUT,
