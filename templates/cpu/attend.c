@@ -5,129 +5,141 @@
 //   q [T, heads, qk], k [T, kv_heads, qk], v [T, kv_heads, v], segments [T]
 //   -> y [T, heads, v], lse [T, heads]
 //
-// A tile is (sequence, key head, block of queries) for all heads that share the key head. Per block
-// of keys: scores by the GEMM block, then per row maximum, exponentials and their sum, then y += p
-// v, kept in y itself and rescaled where the maximum grew. Key blocks start at multiples of BLOCK
-// of the sequence and ascend, so bits depend on nothing else. A query sees the keys of its segment,
-// none after it if causal, the last `window` ones if there is a window. A sink is one more logit
-// without a value.
+// A tile is (sequence, key head, part): it packs the keys and values once for all heads of the
+// group and takes every PARTS-th block of BLOCK queries. Per SPAN of keys: scores to a buffer; per
+// row the maximum, powers of two with the scale folded in, their sum, the weights as words; then
+// y += p v, y in scratch and rescaled only where the maximum grew. Spans start at multiples of SPAN
+// of the sequence and ascend, and a row sees nothing of its block's other rows, so bits depend on
+// nothing else. A query sees the keys of its document, none after it if causal, the last `window`
+// ones if there is a window. A sink is one more logit without a value.
 typedef struct {
-    float max[$chunk], sum[$chunk];
+    float top, sum; // top: the maximum so far, times log2 e
 } State_$entry;
 
-// Scores of one query become weights; its running maximum and sum move on, and y's row with them.
-static void row_$entry(float *score, const int32_t *segments, int64_t query, int64_t key, int whole,
-                       float *max, float *sum, float *y, int first) {
-    enum { BLOCK = $chunk, SEQUENCE = $sequence, CAUSAL = $causal, WINDOW = $window, VALUE = $v };
-    V top = v_splat(*max);
-    for (int64_t j = 0; j < BLOCK; j += LANES) {
-        V x = v_load(score + j) * v_splat($scale);
-        if (!whole) {
-            VI at = vi_splat((int32_t)(key + j)) + vi_iota();
-            VI seen = at < vi_splat(SEQUENCE);
-            int64_t left = max_of(min_of(SEQUENCE - key - j, LANES), 0);
-            seen &= vi_load_part(segments + key + j, left) == vi_splat(segments[query]);
-            if (CAUSAL) seen &= at <= vi_splat((int32_t)query);
-            if (WINDOW) seen &= at > vi_splat((int32_t)query - WINDOW);
-            x = v_select(seen, x, v_splat(-INFINITE));
-        }
-        top = v_max(x, top);
-        v_store(score + j, x);
-    }
-    float grown = v_max_lane(top);
-    V total = v_splat(0.0f), shift = v_splat(grown == -INFINITE ? 0.0f : grown);
-    for (int64_t j = 0; j < BLOCK; j += LANES) {
-        V p = v_exp(v_load(score + j) - shift);
-        total += p;
-        v_store(score + j, p);
-    }
-    float kept = f_exp(*max - shift[0]);
-    if (grown != *max && !first) {
-        for (int64_t d = 0; d < VALUE; d++) y[d] *= kept;
-    }
-    *sum = f_fma(*sum, kept, v_sum(total));
-    *max = grown;
+// One score block of a row: 16 scores to weights, which are returned.
+INLINE V weigh_$entry(const float *score, float *weights, int64_t j, V factor, V top, int edge) {
+    V x = v_load(score + j), p = exp2_$entry(v_fma(x, factor, -top));
+    if (edge) p = v_select(x == v_splat(-INFINITE), v_splat(0.0f), p);
+    put_words_$entry(weights, j, p);
+    return p;
 }
 
-static void tile_$entry(const float *q, const float *k, const float *v, const int32_t *segments,
-                        const float *sinks, float *y, float *lse, int64_t tile) {
-    enum {
-        BLOCK = $chunk,
-        SEQUENCE = $sequence,
-        HEADS = $heads,
-        KEYS = $kv_heads,
-        QK = $qk,
-        VALUE = $v
-    };
-    enum {
-        CAUSAL = $causal,
-        WINDOW = $window,
-        GROUP = HEADS / KEYS,
-        BLOCKS = (SEQUENCE + BLOCK - 1) / BLOCK
-    };
-    // Later blocks see more keys if causal: largest first.
-    int64_t block = BLOCKS - 1 - tile % BLOCKS, head = tile / BLOCKS % KEYS,
-            sequence = tile / BLOCKS / KEYS;
-    int64_t q0 = block * BLOCK, queries = min_of(BLOCK, SEQUENCE - q0), q1 = q0 + queries - 1;
+// Scores [0, width) of one query, of which it sees [low, high), become weights; its state moves on,
+// and y's row with it.
+static void row_$entry(float *score, float *weights, int64_t low, int64_t high, int64_t width,
+                       State_$entry *state, float *y, int first) {
+    enum { COLUMNS = ($v + PANEL - 1) / PANEL * PANEL };
+    low = max_of(low, 0), high = min_of(high, width);
+    int64_t begin = low / LANES * LANES, end = up(high, LANES) * LANES;
+    if (low >= high) begin = end = width;
+    for (int64_t j = 0; j < begin; j += LANES) put_words_$entry(weights, j, v_splat(0.0f));
+    for (int64_t j = end; j < width; j += LANES) put_words_$entry(weights, j, v_splat(0.0f));
+    if (begin == end) return;
+    VI at = vi_splat((int32_t)begin) + vi_iota();
+    V x = v_load(score + begin);
+    v_store(score + begin, v_select(at >= vi_splat((int32_t)low), x, v_splat(-INFINITE)));
+    at = vi_splat((int32_t)end - LANES) + vi_iota();
+    x = v_load(score + end - LANES);
+    v_store(score + end - LANES, v_select(at < vi_splat((int32_t)high), x, v_splat(-INFINITE)));
+
+    V best = v_load(score + begin), best2 = best;
+    for (int64_t j = begin + LANES; j + LANES < end; j += 2 * LANES) {
+        best = v_max(v_load(score + j), best);
+        best2 = v_max(v_load(score + j + LANES), best2);
+    }
+    best = v_max(v_load(score + end - LANES), v_max(best2, best));
+    V factor = v_splat($scale * LOG2_E < 0.0f ? -($scale * LOG2_E) : $scale * LOG2_E);
+    float grown = v_max_lane(best) * factor[0], kept = 1.0f;
+    if (grown > state->top) {
+        kept = exp2_$entry(v_splat(state->top - grown))[0];
+        for (int64_t d = 0; !first && d < COLUMNS; d += LANES)
+            v_store(y + d, v_load(y + d) * v_splat(kept));
+        state->top = grown;
+    }
+    V top = v_splat(state->top == -INFINITE ? 0.0f : state->top);
+    V total = weigh_$entry(score, weights, begin, factor, top, 1);
+    for (int64_t j = begin + LANES; j < end - LANES; j += LANES)
+        total += weigh_$entry(score, weights, j, factor, top, 0);
+    if (end - begin > LANES) total += weigh_$entry(score, weights, end - LANES, factor, top, 1);
+    state->sum = f_fma(state->sum, kept, v_sum(total));
+}
+
+static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
+                        const int32_t *segments, const float *sinks, $y_type *y, float *lse,
+                        int64_t tile) {
+    enum { SEQUENCE = $sequence, HEADS = $heads, KEYS = $kv_heads, QK = $qk, VALUE = $v };
+    enum { STEP = STEP_$entry, BLOCK = 28, ROWS = 32, SPAN = 512, GROUP = HEADS / KEYS };
+    enum { PARTS = $parts, BLOCKS = (SEQUENCE + BLOCK - 1) / BLOCK };
+    enum { ALL = (SEQUENCE + PANEL - 1) / PANEL * PANEL };
+    enum { QK_STEPS = (QK + STEP - 1) / STEP, QK_PITCH = (QK + PANEL - 1) / PANEL * PANEL / STEP };
+    enum { COLUMNS = (VALUE + PANEL - 1) / PANEL * PANEL, VALUE_PITCH = COLUMNS / STEP };
+    enum { WIDE = SPAN < ALL ? SPAN : ALL, SCORE_ROW = WIDE + LANES };
+    static _Thread_local _Alignas(64) float turned[ALL * QK_STEPS], values[ALL / STEP * COLUMNS];
+    static _Thread_local int32_t low[ALL], high[ALL];
+    _Alignas(64) float queries[ROWS * QK_PITCH], weights[$pairs ? ROWS * SCORE_ROW / 2 : 1];
+    _Alignas(64) float score[ROWS * SCORE_ROW], sums[ROWS * COLUMNS];
+    _Alignas(64) float some[PANEL * (QK_PITCH > VALUE_PITCH ? QK_PITCH : VALUE_PITCH)];
+    State_$entry state[BLOCK];
+
+    int64_t part = tile % PARTS, head = tile / PARTS % KEYS, sequence = tile / PARTS / KEYS;
     q += sequence * SEQUENCE * HEADS * QK + head * GROUP * QK;
     k += sequence * SEQUENCE * KEYS * QK + head * QK;
     v += sequence * SEQUENCE * KEYS * VALUE + head * VALUE;
     y += sequence * SEQUENCE * HEADS * VALUE + head * GROUP * VALUE;
     lse += sequence * SEQUENCE * HEADS + head * GROUP;
-    segments += sequence * SEQUENCE;
-
-    _Alignas(64) float turned[BLOCK * QK], values[BLOCK * (VALUE + PANEL)], score[BLOCK * BLOCK];
-    State_$entry state[GROUP];
-    for (int64_t h = 0; h < GROUP; h++) {
-        for (int64_t i = 0; i < queries; i++) {
-            state[h].max[i] = sinks ? sinks[head * GROUP + h] : -INFINITE;
-            state[h].sum[i] = sinks ? 1.0f : 0.0f;
-        }
+    see_$entry(segments + sequence * SEQUENCE, low, high, ALL);
+    for (int64_t i = 0; i < ALL; i += PANEL) {
+        int64_t n = min_of(PANEL, SEQUENCE - i);
+        take_rows_$entry(some, QK_PITCH, k + i * KEYS * QK, $x_narrow, KEYS * QK, QK, n, PANEL, 1.0f);
+        pack_turned(turned + i * QK_STEPS, some, QK_PITCH, QK_STEPS, PANEL);
+        take_rows_$entry(some, VALUE_PITCH, v + i * KEYS * VALUE, $x_narrow, KEYS * VALUE, VALUE, n,
+                         PANEL, 1.0f);
+        weave_$entry(values + i / STEP * PANEL, ALL / STEP * PANEL, some, VALUE_PITCH, PANEL,
+                     COLUMNS);
     }
-    int first = 1;
-    int64_t lowest = WINDOW ? max_of(q0 - WINDOW + 1, 0) / BLOCK * BLOCK : 0,
-            limit = CAUSAL ? q1 + 1 : SEQUENCE;
-    for (int64_t k0 = lowest; k0 < limit; k0 += BLOCK) {
-        int64_t keys = min_of(BLOCK, SEQUENCE - k0), k1 = k0 + keys - 1;
-        if (segments[k1] < segments[q0] || segments[k0] > segments[q1]) continue;
-        int whole = keys == BLOCK && segments[k0] == segments[q1] && segments[k1] == segments[q0] &&
-                    (!CAUSAL || k1 <= q0) && (!WINDOW || k0 > q1 - WINDOW);
-        for (int64_t j = 0; j < BLOCK; j += PANEL)
-            pack_turned(turned + j * QK, k + (k0 + min_of(j, keys - 1)) * KEYS * QK, KEYS * QK, QK,
-                        max_of(min_of(keys - j, PANEL), 0));
-        for (int64_t j = 0; j < VALUE; j += PANEL)
-            pack_rows(values + j * BLOCK, v + k0 * KEYS * VALUE + j, KEYS * VALUE, keys,
-                      min_of(VALUE - j, PANEL));
+    for (int64_t block = part; block < BLOCKS; block += PARTS) {
+        int64_t q0 = block * BLOCK, n = min_of(BLOCK, SEQUENCE - q0);
+        int64_t begin = low[q0] / PANEL * PANEL, end = up(high[q0 + n - 1], PANEL) * PANEL;
         for (int64_t h = 0; h < GROUP; h++) {
-            const float *from = q + (q0 * HEADS + h) * QK;
-            float *to = y + (q0 * HEADS + h) * VALUE;
-            for (int64_t j = 0; j < BLOCK; j += PANEL)
-                gemm_block(from, HEADS * QK, 1, turned + j * QK, QK, queries, score + j, BLOCK,
-                           PANEL, GEMM_START);
-            for (int64_t i = 0; i < queries; i++)
-                row_$entry(score + i * BLOCK, segments, q0 + i, k0, whole, &state[h].max[i],
-                           &state[h].sum[i], to + i * HEADS * VALUE, first);
-            for (int64_t j = 0; j < VALUE; j += PANEL)
-                gemm_block(score, BLOCK, 1, values + j * BLOCK, keys, queries, to + j,
-                           HEADS * VALUE, min_of(VALUE - j, PANEL),
-                           first ? GEMM_START : GEMM_CONTINUE);
-        }
-        first = 0;
-    }
-    for (int64_t h = 0; h < GROUP; h++) {
-        for (int64_t i = 0; i < queries; i++) {
-            float sum = state[h].sum[i], *to = y + ((q0 + i) * HEADS + h) * VALUE;
-            for (int64_t d = 0; d < VALUE; d++) to[d] /= sum;
-            lse[(q0 + i) * HEADS + h] = state[h].max[i] + f_log(sum);
+            take_rows_$entry(queries, QK_PITCH, q + (q0 * HEADS + h) * QK, $x_narrow, HEADS * QK, QK,
+                             n, n, $scale < 0.0f ? -1.0f : 1.0f);
+            for (int64_t i = 0; i < n; i++) {
+                state[i].top = sinks ? sinks[head * GROUP + h] * LOG2_E : -INFINITE;
+                state[i].sum = sinks ? 1.0f : 0.0f;
+            }
+            int first = 1;
+            for (int64_t k0 = begin, k1; k0 < end; k0 = k1, first = 0) {
+                k1 = min_of(k0 / SPAN * SPAN + SPAN, end);
+                for (int64_t j = k0; j < k1; j += PANEL)
+                    product_$entry(queries, QK_PITCH, 1, turned + j * QK_STEPS, QK_STEPS, n,
+                                   score + j - k0, SCORE_ROW, 0);
+                float *words = $pairs ? weights : score;
+                for (int64_t i = 0; i < n; i++)
+                    row_$entry(score + i * SCORE_ROW, words + i * (SCORE_ROW / STEP),
+                               low[q0 + i] - k0, high[q0 + i] - k0, k1 - k0, &state[i],
+                               sums + i * COLUMNS, first);
+                for (int64_t j = 0; j < COLUMNS; j += PANEL)
+                    product_$entry(words, SCORE_ROW / STEP, 1,
+                                   values + (j / PANEL * ALL + k0) / STEP * PANEL, (k1 - k0) / STEP,
+                                   n, sums + j, COLUMNS, !first);
+            }
+            for (int64_t i = 0; i < n; i++) {
+                int64_t row = (q0 + i) * HEADS + h;
+                for (int64_t d = 0; d < VALUE; d += LANES)
+                    put_number_$entry(y, $y_narrow, row * VALUE + d,
+                                      v_load(sums + i * COLUMNS + d) / v_splat(state[i].sum),
+                                      VALUE - d);
+                lse[row] = f_fma(state[i].top, LN_2, f_log(state[i].sum));
+            }
         }
     }
 }
 
-void $entry(const float *q, const float *k, const float *v, const int32_t *segments,
+void $entry(const $x_type *q, const $x_type *k, const $x_type *v, const int32_t *segments,
 #if $sinks
             const float *sinks,
 #endif
-            float *y, float *lse, int64_t tile_begin, int64_t tile_end) {
+            $y_type *y, float *lse, int64_t tile_begin, int64_t tile_end) {
 #if !$sinks
     const float *sinks = 0;
 #endif
