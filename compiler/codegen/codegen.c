@@ -20,7 +20,6 @@ typedef struct Tiling {
 } Tiling;
 
 enum {
-    ATTEND_BLOCK = 64, // queries and keys per block: part of the bits of attention
     FLAT_TILE = 32768, // numbers per tile of clear and adamw
     VOCAB_TILES = 32,
 };
@@ -36,14 +35,6 @@ static Tiling tiling(const KernelDesc *d) {
     Tiling t = {.tiles = 1};
     switch (d->family) {
     case FAMILY_ROW: return flat_tiling(d->rows, ROW_TILE);
-    case FAMILY_ATTEND:
-        t.chunk = ATTEND_BLOCK;
-        t.tiles = sequences * d->kv_heads * div_up(d->sequence, ATTEND_BLOCK);
-        return t;
-    case FAMILY_ATTEND_GRAD:
-        t.chunk = ATTEND_BLOCK;
-        t.tiles = sequences * d->kv_heads + (d->sinks ? d->heads : 0);
-        return t;
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
     case FAMILY_CLEAR:
@@ -53,6 +44,8 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_MATMUL:
     case FAMILY_MATMUL_T:
     case FAMILY_MATMUL_W: // contract.c
+    case FAMILY_ATTEND:
+    case FAMILY_ATTEND_GRAD: // attend.c
     case FAMILY_ROUTE:
     case FAMILY_CLIP:
     case N_FAMILIES: break;
@@ -63,8 +56,6 @@ static Tiling tiling(const KernelDesc *d) {
 /* sources ------------------------------------------------------------------------------------ */
 
 static const char *const template_name[N_FAMILIES] = {
-    [FAMILY_ATTEND] = "attend.c",
-    [FAMILY_ATTEND_GRAD] = "attend_grad.c",
     [FAMILY_EMBED_W] = "embed_w.c",
     [FAMILY_ROUTE] = "route.c",
     [FAMILY_SEGMENT_SUM] = "segment_sum.c",
@@ -237,6 +228,8 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
         TRY(row_source(desc, made.entry, source));
     else if (contraction)
         TRY(contract_source(desc, made.entry, scratch, source, &made.tiles));
+    else if (desc->family == FAMILY_ATTEND || desc->family == FAMILY_ATTEND_GRAD)
+        TRY(attend_source(desc, made.entry, scratch, source, &made.tiles));
     else
         TRY(expand_family(desc, &t, made.entry, scratch, source));
     TRY(reflect(cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args, &made.n_args));

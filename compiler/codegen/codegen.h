@@ -43,6 +43,12 @@ Status reflect(const char *prelude, const char *source, const char *entry, Arena
 Status contract_source(const KernelDesc *desc, const char *entry, Arena *arena, Text *out,
                        int64_t *tiles);
 
+/* attend.c ----------------------------------------------------------------------------------- */
+
+// The complete source of attention or its gradient except the launch function, and its tiles.
+Status attend_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
+                     int64_t *tiles);
+
 /* row_*.c ------------------------------------------------------------------------------------ */
 
 // The complete source of a row program except its launch function: defines

@@ -44,6 +44,9 @@
 // widened), fma in ascending order. bf16: operands bf16, pairs along the contraction summed as VDPBF16PS
 // does (two fused multiply-adds, the odd element first, denormals flushed), ascending, fp32 accumulators.
 // Types in memory: desc.x (left operand: x or g), desc.g (matmul_w's second), desc.y (results).
+// Attention: precision is that of its products; powers, sums and lse are fp32. x: q, k, v, and y where it
+// is an operand; g: g; y: results (y; dq, dk, dv). Any mix of types goes with either precision. Segments
+// must not descend within a sequence.
 //
 // pack: from fp32 [experts,] [each, k, n] to panels of PANEL = 32 columns, zero-padded:
 //   turned 0 (for matmul, contraction over k): fp32 [.., n/32, k, 32]; bf16 [.., n/32, k/2, 32, 2], a pair is
