@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention and its gradient against plain sums in double: odd lengths and head sizes, groups of
-// heads, causal or not, windows, documents, sinks, sequences.
+// heads, causal or not, windows, documents, sinks, sequences; products in fp32 and bf16, numbers in
+// memory as either. Where the machine has the bf16 instruction, lab_run compares it with the levels
+// that emulate it.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -11,22 +13,38 @@ typedef struct Case {
     bool causal, sinks;
     int32_t document; // mean length; 0: one per sequence
     float scale;
+    uint8_t precision, x, g, y;
 } Case;
 
+#define FP32 PRECISION_FP32, DTYPE_F32, DTYPE_F32, DTYPE_F32
+#define BF16 PRECISION_BF16, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16
 static const Case cases[] = {
-    {1, 1, 1, 1, 1, 1, 0, true, false, 0, 1.0f},
-    {2, 1, 2, 1, 3, 5, 0, true, true, 0, 0.5f},
-    {1, 67, 3, 3, 17, 17, 0, true, false, 0, 0.3f},
-    {2, 131, 4, 2, 32, 32, 0, true, true, 0, 0.17f},
-    {2, 128, 4, 1, 64, 64, 0, true, true, 0, 0.125f},
-    {1, 150, 2, 1, 24, 40, 0, false, false, 0, 0.2f},
-    {3, 97, 2, 2, 16, 8, 5, true, false, 0, 0.25f},
-    {1, 200, 2, 1, 12, 33, 70, true, true, 0, 0.3f},
-    {1, 193, 2, 1, 8, 8, 30, false, false, 0, 0.3f},
-    {2, 210, 6, 2, 20, 20, 0, true, false, 13, 0.2f},
-    {2, 211, 2, 1, 20, 20, 40, true, true, 90, 0.2f},
-    {1, 160, 1, 1, 16, 16, 0, false, true, 50, 4.0f}, // sharp: large scores
-    {1, 70, 2, 1, 5, 7, 1, true, false, 0, 1.0f},     // each token sees itself alone
+    {1, 1, 1, 1, 1, 1, 0, true, false, 0, 1.0f, FP32},
+    {2, 1, 2, 1, 3, 5, 0, true, true, 0, 0.5f, FP32},
+    {1, 67, 3, 3, 17, 17, 0, true, false, 0, 0.3f, FP32},
+    {2, 131, 4, 2, 32, 32, 0, true, true, 0, 0.17f, FP32},
+    {2, 128, 4, 1, 64, 64, 0, true, true, 0, 0.125f, FP32},
+    {1, 150, 2, 1, 24, 40, 0, false, false, 0, 0.2f, FP32},
+    {3, 97, 2, 2, 16, 8, 5, true, false, 0, 0.25f, FP32},
+    {1, 200, 2, 1, 12, 33, 70, true, true, 0, 0.3f, FP32},
+    {1, 193, 2, 1, 8, 8, 30, false, false, 0, 0.3f, FP32},
+    {2, 210, 6, 2, 20, 20, 0, true, false, 13, 0.2f, FP32},
+    {2, 211, 2, 1, 20, 20, 40, true, true, 90, 0.2f, FP32},
+    {1, 160, 1, 1, 16, 16, 0, false, true, 50, 4.0f, FP32}, // sharp: large scores
+    {1, 70, 2, 1, 5, 7, 1, true, false, 0, 1.0f, FP32},     // each token sees itself alone
+    {1, 600, 2, 1, 16, 16, 0, true, false, 0, -0.25f, FP32}, // more than a span of keys
+    {1, 77, 2, 1, 16, 9, 0, true, true, 20, 0.3f, PRECISION_FP32, DTYPE_BF16, DTYPE_BF16, DTYPE_BF16},
+    {1, 1, 1, 1, 1, 1, 0, true, false, 0, 1.0f, BF16},
+    {2, 67, 3, 3, 17, 17, 0, true, false, 0, 0.3f, BF16},
+    {2, 131, 4, 2, 32, 32, 0, true, true, 0, 0.17f, BF16},
+    {1, 150, 2, 1, 24, 40, 0, false, false, 0, 0.2f, BF16},
+    {3, 97, 2, 2, 16, 8, 5, true, false, 0, 0.25f, BF16},
+    {2, 210, 6, 2, 20, 21, 0, true, false, 13, 0.2f, BF16},
+    {2, 211, 2, 1, 20, 20, 40, true, true, 90, 0.2f, BF16},
+    {1, 600, 4, 1, 64, 64, 0, true, true, 200, -0.125f, BF16},
+    {1, 160, 1, 1, 16, 16, 0, false, true, 50, 4.0f, BF16},
+    {2, 90, 2, 1, 16, 16, 0, true, true, 0, 0.25f, PRECISION_BF16, DTYPE_F32, DTYPE_BF16, DTYPE_F32},
+    {2, 90, 2, 1, 16, 16, 0, true, true, 0, 0.25f, PRECISION_BF16, DTYPE_BF16, DTYPE_F32, DTYPE_F32},
 };
 
 static KernelDesc describe(const Case *c, Family family) {
@@ -40,7 +58,11 @@ static KernelDesc describe(const Case *c, Family family) {
                         .window = c->window,
                         .causal = c->causal,
                         .sinks = c->sinks,
-                        .scale = c->scale};
+                        .scale = c->scale,
+                        .precision = c->precision,
+                        .x = c->x,
+                        .g = c->g,
+                        .y = c->y};
 }
 
 typedef struct Data {
@@ -49,6 +71,27 @@ typedef struct Data {
     int32_t *segments;
     double *ry, *rlse, *rdq, *rdk, *rdv, *rdsinks; // references
 } Data;
+
+// Numbers as the kernel has them in memory: the array itself, or a bf16 copy of it.
+typedef struct Stored {
+    float *wide;
+    uint16_t *narrow;
+} Stored;
+
+static Stored stored(float *x, uint8_t dtype) {
+    return (Stored){x, dtype == DTYPE_BF16 ? lab_narrow(x) : NULL};
+}
+
+static Binding bind(const char *name, const Stored *s, bool is_const) {
+    return (Binding){name, s->narrow ? DTYPE_BF16 : DTYPE_F32, is_const,
+                     s->narrow ? (void *)s->narrow : s->wide};
+}
+
+// After a run: the floats become what the bf16 copy holds.
+static void settle(Stored *s, int64_t n) {
+    for (int64_t i = 0; s->narrow && i < n; i++) s->wide[i] = lab_wide(s->narrow[i]);
+    if (s->narrow) lab_free(s->narrow);
+}
 
 static bool sees(const Case *c, const Data *d, int64_t i, int64_t j) {
     if (i / c->sequence != j / c->sequence || d->segments[i] != d->segments[j]) return false;
@@ -105,6 +148,13 @@ static void reference(const Case *c, Data *d, int64_t i, int64_t h) {
     free(p);
 }
 
+// What bf16 can hold, so that reference and kernel begin with equal numbers.
+static float *random_numbers(int64_t n, uint64_t seed, uint8_t dtype) {
+    float *x = lab_random(n, seed);
+    for (int64_t i = 0; dtype == DTYPE_BF16 && i < n; i++) x[i] = lab_wide(lab_bf16(x[i]));
+    return x;
+}
+
 static Data make(const Case *c) {
     int64_t T = (int64_t)c->sequences * c->sequence;
     Data d = {.tokens = T,
@@ -113,8 +163,8 @@ static Data make(const Case *c) {
               .nv = T * c->kv_heads * c->v,
               .ny = T * c->heads * c->v,
               .nl = T * c->heads};
-    d.q = lab_random(d.nq, 1), d.k = lab_random(d.nk, 2), d.v = lab_random(d.nv, 3),
-    d.g = lab_random(d.ny, 4);
+    d.q = random_numbers(d.nq, 1, c->x), d.k = random_numbers(d.nk, 2, c->x);
+    d.v = random_numbers(d.nv, 3, c->x), d.g = random_numbers(d.ny, 4, c->g);
     d.sinks = lab_random(c->heads, 5);
     d.y = lab_filled(d.ny, NAN), d.lse = lab_filled(d.nl, NAN);
     d.dq = lab_filled(d.nq, NAN), d.dk = lab_filled(d.nk, NAN), d.dv = lab_filled(d.nv, NAN);
@@ -147,35 +197,55 @@ static void compare(const float *got, const double *want, int64_t n, double rela
     for (int64_t i = 0; i < n; i++) lab_near(got[i], want[i], relative * largest, what, i);
 }
 
+enum { Q, K, V, G, Y, Y_AGAIN, DQ, DK, DV, N_STORED };
+
+static void run(Lab *lab, const uint32_t kernels[2], const Case *c, Data *d) {
+    Stored s[N_STORED] = {
+        [Q] = stored(d->q, c->x), [K] = stored(d->k, c->x), [V] = stored(d->v, c->x),
+        [G] = stored(d->g, c->g), [Y] = stored(d->y, c->y),
+    };
+    const int64_t sizes[N_STORED] = {d->nq, d->nk, d->nv, d->ny, d->ny, d->ny, d->nq, d->nk, d->nv};
+    Binding forward[] = {bind("q", &s[Q], true),       bind("k", &s[K], true),
+                         bind("v", &s[V], true),       READ_I32("segments", d->segments),
+                         bind("y", &s[Y], false),      WRITE_F32("lse", d->lse),
+                         READ_F32("sinks", d->sinks)};
+    lab_run(lab, kernels[0], forward, c->sinks ? 7 : 6);
+    settle(&s[Y], d->ny);
+    s[Y_AGAIN] = stored(d->y, c->x);
+    s[DQ] = stored(d->dq, c->y), s[DK] = stored(d->dk, c->y), s[DV] = stored(d->dv, c->y);
+    Binding backward[] = {bind("q", &s[Q], true),       bind("k", &s[K], true),
+                          bind("v", &s[V], true),       READ_I32("segments", d->segments),
+                          bind("y", &s[Y_AGAIN], true), READ_F32("lse", d->lse),
+                          bind("g", &s[G], true),       bind("dq", &s[DQ], false),
+                          bind("dk", &s[DK], false),    bind("dv", &s[DV], false),
+                          READ_F32("sinks", d->sinks),  WRITE_F32("dsinks", d->dsinks)};
+    lab_run(lab, kernels[1], backward, c->sinks ? 12 : 10);
+    for (int i = 0; i < N_STORED; i++)
+        if (i != Y) settle(&s[i], sizes[i]);
+}
+
 static void check(Lab *lab, const uint32_t kernels[2], const Case *c) {
     Data d = make(c);
     for (int64_t i = 0; i < d.tokens; i++)
         for (int64_t h = 0; h < c->heads; h++) reference(c, &d, i, h);
-    Binding forward[] = {READ_F32("q", d.q),        READ_F32("k", d.k),
-                         READ_F32("v", d.v),        READ_I32("segments", d.segments),
-                         WRITE_F32("y", d.y),       WRITE_F32("lse", d.lse),
-                         READ_F32("sinks", d.sinks)};
-    lab_run(lab, kernels[0], forward, c->sinks ? 7 : 6);
-    compare(d.y, d.ry, d.ny, 3e-6, "y");
-    compare(d.lse, d.rlse, d.nl, 1e-6, "lse");
-    Binding backward[] = {READ_F32("q", d.q),         READ_F32("k", d.k),
-                          READ_F32("v", d.v),         READ_I32("segments", d.segments),
-                          READ_F32("y", d.y),         READ_F32("lse", d.lse),
-                          READ_F32("g", d.g),         WRITE_F32("dq", d.dq),
-                          WRITE_F32("dk", d.dk),      WRITE_F32("dv", d.dv),
-                          READ_F32("sinks", d.sinks), WRITE_F32("dsinks", d.dsinks)};
-    lab_run(lab, kernels[1], backward, c->sinks ? 12 : 10);
-    compare(d.dv, d.rdv, d.nv, 5e-6, "dv");
+    run(lab, kernels, c, &d);
+    // Weights and their gradients pass through bf16, then sums of them: 2^-9 each, partly averaged.
+    bool rounded = c->precision == PRECISION_BF16 || c->x || c->y || c->g;
+    double more = rounded ? 8e-3 : 0;
+    double lse = c->precision != PRECISION_BF16 ? 1e-6 : c->x ? 1e-5 : more; // floats are rounded first
+    compare(d.y, d.ry, d.ny, 3e-6 + more, "y");
+    compare(d.lse, d.rlse, d.nl, lse, "lse");
+    compare(d.dv, d.rdv, d.nv, 5e-6 + more, "dv");
     // With one visible key the gradient of the scores is zero but for rounding.
-    double floor = c->window == 1 || d.tokens <= 2 ? 1e-6 : 0;
+    double floor = c->window == 1 || d.tokens <= 2 ? 1e-6 + more : 0;
     if (floor > 0) {
         for (int64_t i = 0; i < d.nq; i++) lab_near(d.dq[i], d.rdq[i], floor, "dq", i);
         for (int64_t i = 0; i < d.nk; i++) lab_near(d.dk[i], d.rdk[i], floor, "dk", i);
     } else {
-        compare(d.dq, d.rdq, d.nq, 1e-5, "dq");
-        compare(d.dk, d.rdk, d.nk, 1e-5, "dk");
+        compare(d.dq, d.rdq, d.nq, 1e-5 + more, "dq");
+        compare(d.dk, d.rdk, d.nk, 1e-5 + more, "dk");
     }
-    if (c->sinks) compare(d.dsinks, d.rdsinks, c->heads, 1e-5, "dsinks");
+    if (c->sinks) compare(d.dsinks, d.rdsinks, c->heads, 1e-5 + more, "dsinks");
     drop(&d);
 }
 
@@ -195,7 +265,44 @@ static void test_attention(void **state) {
     lab_close(&lab);
 }
 
+// Nine copies of a sequence are tiles of their own; one is cut into parts. The bits are the same.
+static void test_parts(void **state) {
+    (void)state;
+    static const Case one = {1, 300, 4, 1, 32, 32, 0, true, false, 0, 0.2f, BF16};
+    Case nine = one;
+    nine.sequences = 9;
+    Lab lab;
+    uint32_t kernels[2][2];
+    lab_open(&lab);
+    for (int f = 0; f < 2; f++) {
+        KernelDesc a = describe(&one, (Family)(FAMILY_ATTEND + f));
+        KernelDesc b = describe(&nine, (Family)(FAMILY_ATTEND + f));
+        kernels[0][f] = lab_add(&lab, &a), kernels[1][f] = lab_add(&lab, &b);
+    }
+    assert_true(lab.plan->kernels[kernels[0][0]].tiles > 1);
+    assert_true(lab.plan->kernels[kernels[0][1]].tiles > 1);
+    assert_int_equal(lab.plan->kernels[kernels[1][1]].tiles, 9);
+    lab_compile(&lab);
+    Data a = make(&one), b = make(&nine);
+    float *from[] = {a.q, a.k, a.v, a.g}, *to[] = {b.q, b.k, b.v, b.g};
+    const int64_t sizes[] = {a.nq, a.nk, a.nv, a.ny};
+    for (int i = 0; i < COUNT_OF(from); i++)
+        for (int copy = 0; copy < nine.sequences; copy++)
+            memcpy(to[i] + copy * sizes[i], from[i], (size_t)sizes[i] * sizeof(float));
+    run(&lab, kernels[0], &one, &a);
+    run(&lab, kernels[1], &nine, &b);
+    for (int copy = 0; copy < nine.sequences; copy += 8) {
+        lab_equal_bits(a.y, b.y + copy * a.ny, a.ny);
+        lab_equal_bits(a.dq, b.dq + copy * a.nq, a.nq);
+        lab_equal_bits(a.dk, b.dk + copy * a.nk, a.nk);
+        lab_equal_bits(a.dv, b.dv + copy * a.nv, a.nv);
+    }
+    drop(&a), drop(&b);
+    lab_close(&lab);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
