@@ -106,7 +106,7 @@ static void cut(Contract *c) {
     int64_t problems = both ? d->mid * d->each : d->each, rows = both ? d->rows : d->rows * d->mid;
     bool whole = c->post || c->pre;
     c->chunk = CHUNK_ROWS;
-    c->range = whole ? c->panels : min_i64(c->panels, 8);
+    c->range = whole ? c->panels : min_i64(c->panels, c->copy ? 16 : 8);
     int64_t row_bytes = max_i64(c->post ? c->panels * PANEL * 4 : 0, c->pre ? c->copy_row * 4 : 0);
     while (c->chunk > ROW_TILE && c->chunk * row_bytes > NEAR) c->chunk /= 2;
     while (problems * div_up(rows, c->chunk) * div_up(c->panels, c->range) < ENOUGH_TILES) {

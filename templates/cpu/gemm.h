@@ -226,10 +226,10 @@ INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step,
 }
 
 // Rows in blocks of nearly equal height: 16 is 8 + 8, not 14 + 2, whose few accumulators would wait
-// for each other. Where a panel is passed over only a few times, its loads would be waited for: then
-// every step prefetches a part of the next one. (With hardly any rows the bandwidth of memory is the
-// limit, and prefetches only disturb.)
-enum { FEW_PASSES = 4, FEW_ROWS = 8 };
+// for each other. Every step prefetches a part of the next panel, whose loads would be waited for where
+// a panel is passed over only a few times. (With hardly any rows the bandwidth of memory is the limit,
+// and prefetches only disturb.)
+enum { FEW_ROWS = 8 };
 
 INLINE Block block_pass_(const Block *whole, int64_t first, int64_t half, int64_t bytes, int64_t pass,
                          int64_t passes, int64_t rows) {
@@ -239,7 +239,7 @@ INLINE Block block_pass_(const Block *whole, int64_t first, int64_t half, int64_
     b.panel = (const char *)b.panel + half * 4;
     b.c = (char *)b.c + (first * b.c_row + half) * number;
     b.columns -= half;
-    if (b.ahead && passes <= FEW_PASSES && rows > FEW_ROWS) {
+    if (b.ahead && rows > FEW_ROWS) {
         b.ahead_step = bytes / passes;
         b.ahead += pass * b.steps * b.ahead_step;
     } else {
@@ -479,17 +479,36 @@ PACK_QUADS_(bf16)
 PACK_WIDE_(float)
 PACK_WIDE_(bf16)
 
-// c[rows <= 4, columns <= 64]; the block below it, which comes next, is fetched meanwhile.
+// c[rows <= 4, columns <= 64]. The blocks below, which come next, are fetched meanwhile: the second one,
+// since with few pairs a block takes less time than memory does.
 SHARED void gemm_quad(const int32_t *a, const int32_t *panel, int64_t pairs, int64_t rows, float *c,
                       int64_t c_row, int64_t columns, int mode) {
-    for (int64_t i = QUAD; i < 2 * QUAD; i++) {
+    for (int64_t i = 2 * QUAD; i < 3 * QUAD; i++) {
         for (int64_t j = 0; j < columns; j += LANES) __builtin_prefetch(c + i * c_row + j, 1);
     }
-#if PAIR_WIDE == 2
-    enum { WIDE = 4 };
-#else
-    enum { WIDE = 1 };
+#if defined __AVX512BF16__
+    if (rows == QUAD && columns == WIDE_PANEL && mode == GEMM_ADD) {
+        V acc[QUAD][QUAD];
+        UNROLL
+        for (int i = 0; i < QUAD * QUAD; i++) acc[i / QUAD][i % QUAD] = v_splat(0.0f);
+        for (int64_t p = 0; p < pairs; p++, a += QUAD, panel += WIDE_PANEL) {
+            UNROLL
+            for (int i = 0; i < QUAD; i++) {
+                VI x = vi_splat(a[i]);
+                UNROLL
+                for (int j = 0; j < QUAD; j++)
+                    acc[i][j] = v_dot_pairs(acc[i][j], x, vi_load(panel + j * LANES));
+            }
+        }
+        UNROLL
+        for (int i = 0; i < QUAD; i++, c += c_row) {
+            UNROLL
+            for (int j = 0; j < QUAD; j++) v_store(c + j * LANES, v_load(c + j * LANES) + acc[i][j]);
+        }
+        return;
+    }
 #endif
+    enum { WIDE = PAIR_WIDE == 2 ? QUAD : 1 };
     for (int64_t j = 0; j < columns; j += WIDE * LANES) {
         Block b = {.a = a, .a_row = 1, .a_step = QUAD, .panel = panel + j, .steps = pairs,
                    .c = c + j, .c_row = c_row, .columns = columns - j, .mode = mode,
