@@ -32,10 +32,15 @@ static void add_node(Build *b, uint32_t n) {
     *ARENA_PUSH(b->l->arena, b->nodes, b->n_nodes, b->cap_nodes) = n;
 }
 
-static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer) {
+static bool is_loaded(const Build *b, RowWhat what, uint32_t node) {
     for (uint32_t i = 0; i < b->n_loads; i++) {
-        if (b->loads[i].node == node && b->loads[i].what == what) return;
+        if (b->loads[i].node == node && b->loads[i].what == what) return true;
     }
+    return false;
+}
+
+static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer) {
+    if (is_loaded(b, what, node)) return;
     const Buffer *from = &b->l->buffers[buffer];
     RowLoad load = { .node = node, .what = (uint8_t)what, .dtype = from->dtype };
     if (what == WHAT_PARTIALS) load.partials = (int32_t)from->dims[0];
@@ -117,6 +122,8 @@ static void visit(Build *b, uint32_t n) {
         }
         return;
     case ROLE_KERNEL:
+        if (!is_here(b, n)) add_load(b, WHAT_VALUE, n, lower_value(l, n));
+        return; // an accumulator
     case ROLE_SOURCE: add_load(b, WHAT_VALUE, n, lower_value(l, n)); return;
     }
 }
@@ -170,12 +177,32 @@ static void store_unit(Build *b, uint32_t u) {
     }
 }
 
+// The accumulators of a contraction, one load per sibling, before all others.
+static void load_accumulators(Build *b) {
+    uint32_t parts[MAX_PARTS];
+    int n = kernel_parts(b->l, &b->l->kernels[b->kernel], parts);
+    if (b->l->m->nodes[parts[0]].op == OP_MATMUL_T) n = 1;
+    for (int i = 0; i < n; i++)
+        *ARENA_PUSH(b->l->arena, b->loads, b->n_loads, b->cap_loads) =
+            (RowLoad){ .node = parts[i], .what = WHAT_ACC, .dtype = DTYPE_F32 };
+}
+
+static const Unit *first_row_unit(const Lower *l, const Kernel *kernel) {
+    const Unit *unit = &l->units[kernel->units[0]];
+    for (uint32_t i = 1; unit->kind == UNIT_KERNEL && i < kernel->n_units; i++)
+        unit = &l->units[kernel->units[i]];
+    return unit;
+}
+
 bool body_describe(Lower *l, uint32_t kernel) {
     KernelDesc *desc = &l->kernels[kernel].desc;
-    const Unit *first = &l->units[l->kernels[kernel].units[0]];
+    const Unit *first = first_row_unit(l, &l->kernels[kernel]);
     RowBody *body = &desc->body;
     Build build = { .l = l, .kernel = kernel, .body = body };
-    desc->family = FAMILY_ROW;
+    if (kernel_is_family(l, &l->kernels[kernel]))
+        load_accumulators(&build);
+    else
+        desc->family = FAMILY_ROW;
     Type rows = { .row = first->row, .route = first->route };
     desc->rows = lower_rows(l, &rows);
     if (first->row == ROW_T || first->row == ROW_S) desc->sequence = l->m->sequence;

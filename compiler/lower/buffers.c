@@ -25,13 +25,13 @@ static void set_dims(Buffer *buffer, int n, const int64_t *dims) {
     }
 }
 
-static void set_type(const Lower *l, Buffer *buffer, const Type *type) {
+static void set_type(const Lower *l, Buffer *buffer, const Type *type, uint8_t dtype) {
     int64_t dims[PLAN_MAX_DIMS];
     int n = 0;
     if (type->row != ROW_NONE) dims[n++] = lower_rows(l, type);
     for (int i = 0; i < type->rank; i++) dims[n++] = type->dim[i];
     if (n == 0) dims[n++] = 1;
-    buffer->dtype = type->kind == KIND_REAL ? DTYPE_F32 : DTYPE_I32;
+    buffer->dtype = type->kind != KIND_REAL ? DTYPE_I32 : dtype;
     set_dims(buffer, n, dims);
 }
 
@@ -61,6 +61,7 @@ static void set_route(const Lower *l, Buffer *buffer) {
 static void set_spare(const Lower *l, Buffer *buffer) {
     const Type *q = model_type(l->m, model_arg(l->m, buffer->node, 0));
     Type type = *q;
+    bool small = buffer->k == 1 || buffer->k == 8 + 3; // statistics, the gradient of sinks
     if (buffer->k == 0) {
         type.dim[1] = model_type(l->m, model_arg(l->m, buffer->node, 2))->dim[1];
     } else if (buffer->k == 1) {
@@ -69,7 +70,7 @@ static void set_spare(const Lower *l, Buffer *buffer) {
         int part = buffer->k - 8;
         type = *model_type(l->m, model_arg(l->m, buffer->node, part == 3 ? 7 : part));
     }
-    set_type(l, buffer, &type);
+    set_type(l, buffer, &type, l->info[buffer->node].pairs && !small ? DTYPE_BF16 : DTYPE_F32);
 }
 
 static void set_partials(const Lower *l, Buffer *buffer) {
@@ -88,7 +89,16 @@ static const Region region_of[] = {
     [BUFFER_TOTAL] = REGION_totals,    [BUFFER_OUTPUT] = REGION_io,
     [BUFFER_METRIC] = REGION_io,       [BUFFER_INPUT] = REGION_io,
     [BUFFER_SCALARS] = REGION_scalars, [BUFFER_NORM] = REGION_act,
+    [BUFFER_PACKED] = REGION_packed,   [BUFFER_PACKED_VALUE] = REGION_act,
 };
+
+static void set_packed(Buffer *buffer, const Pack *pack) {
+    int64_t dims[PLAN_MAX_DIMS];
+    int n;
+    pack_dims(pack, dims, &n);
+    buffer->dtype = pack->dtype;
+    set_dims(buffer, n, dims);
+}
 
 static void set_buffer(Lower *l, Buffer *buffer) {
     const Model *m = l->m;
@@ -97,7 +107,7 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_VALUE:
         if (l->info[buffer->node].into) buffer->region = REGION_io;
-        set_type(l, buffer, model_type(m, buffer->node));
+        set_type(l, buffer, model_type(m, buffer->node), l->info[buffer->node].dtype);
         break;
     case BUFFER_PARTIALS: set_partials(l, buffer); break;
     case BUFFER_ROW_OF_SLOT:
@@ -106,8 +116,10 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     case BUFFER_SPARE: set_spare(l, buffer); break;
     case BUFFER_PARAM:
     case BUFFER_GRADIENT:
-    case BUFFER_TOTAL: set_type(l, buffer, model_type(m, buffer->node)); break;
-    case BUFFER_OUTPUT: set_type(l, buffer, model_type(m, model_arg(m, buffer->node, 0))); break;
+    case BUFFER_TOTAL: set_type(l, buffer, model_type(m, buffer->node), DTYPE_F32); break;
+    case BUFFER_OUTPUT:
+        set_type(l, buffer, model_type(m, model_arg(m, buffer->node, 0)), DTYPE_F32);
+        break;
     case BUFFER_METRIC: set_dims(buffer, 1, (int64_t[]){ m->records[buffer->k].n }); break;
     case BUFFER_INPUT: set_input(l, buffer); break;
     case BUFFER_SCALARS: set_dims(buffer, 1, (int64_t[]){ N_SCALARS }); break;
@@ -116,6 +128,8 @@ static void set_buffer(Lower *l, Buffer *buffer) {
             buffer, 1,
             (int64_t[]){ buffer->k == REGION_totals ? l->totals_bytes / 4 : l->plan->n_trained });
         break;
+    case BUFFER_PACKED: set_packed(buffer, &l->shared->packs[buffer->k]); break;
+    case BUFFER_PACKED_VALUE: set_packed(buffer, &l->packs[buffer->k]); break;
     case BUFFER_NORM:
         set_dims(buffer, 1, (int64_t[]){ div_up(l->plan->n_trained, SUMSQ_TILE) });
         break;

@@ -2,12 +2,6 @@
 // Fused groups to kernel descriptions: family, sizes, and a buffer for every parameter.
 #include "compiler/lower/pass.h"
 
-static int64_t product(const Type *type, int from, int to) {
-    int64_t n = 1;
-    for (int i = from; i < to; i++) n *= type->dim[i];
-    return n;
-}
-
 // Operand i of a kernel node, in memory.
 static uint32_t operand(Lower *l, uint32_t n, int i) {
     uint32_t plain = lower_plain(l, model_arg(l->m, n, i));
@@ -37,35 +31,47 @@ static void bind_result(Lower *l, uint32_t kernel, const char *name, uint32_t n)
 
 /* Contractions --------------------------------------------------------------------------------- */
 
-static void describe_matmul(Lower *l, uint32_t kernel, uint32_t n) {
+static const char *numbered(const Lower *l, const char *name, int i) {
+    return i ? arena_printf(l->arena, "%s%d", name, i) : name;
+}
+
+static void describe_matmul_w(Lower *l, uint32_t kernel, uint32_t n) {
     KernelDesc *d = &l->kernels[kernel].desc;
-    const Node *node = model_at(l->m, n);
-    const Type *x = model_type(l->m, model_arg(l->m, n, 0)),
-               *w = model_type(l->m, model_arg(l->m, n, 1));
-    int each = node->attr.mm.each, over = node->attr.mm.over, mid;
-    d->rows = lower_rows(l, x);
-    d->each = (int32_t)product(x, 0, each);
-    if (node->op == OP_MATMUL_T) {
-        int n_axes = w->rank - each - over;
-        mid = x->rank - each - n_axes;
-        d->k = (int32_t)product(w, each, each + over);
-        d->n = product(w, each + over, w->rank);
-    } else {
-        mid = x->rank - each - over;
-        d->k = (int32_t)product(x, each + mid, x->rank);
-        d->n = node->op == OP_MATMUL ? product(w, each + over, w->rank)
-                                     : product(w, each + mid, w->rank);
+    contract_sizes(l, n, d);
+    bind_operand(l, kernel, "x", n, 0);
+    bind_operand(l, kernel, "g", n, 1);
+    if (d->experts) bind_offsets(l, kernel, model_type(l->m, model_arg(l->m, n, 0))->route);
+    bind_result(l, kernel, "w", n);
+}
+
+// Sizes of part i of a kernel of several: all columns, or the whole length of the sum.
+static void add_part(Lower *l, uint32_t kernel, uint32_t n, int i) {
+    KernelDesc part = { 0 };
+    contract_sizes(l, n, &part);
+    KernelDesc *d = &l->kernels[kernel].desc;
+    d->parts = i + 1;
+    d->part_n[i] = part.n;
+    d->n = i ? d->n + part.n : part.n;
+}
+
+static void describe_matmul(Lower *l, uint32_t kernel, uint32_t n) {
+    uint32_t parts[4];
+    int n_parts = kernel_parts(l, &l->kernels[kernel], parts);
+    bool turned = l->m->nodes[n].op == OP_MATMUL_T, post = kernel_has_post(l, &l->kernels[kernel]);
+    contract_sizes(l, n, &l->kernels[kernel].desc);
+    for (int i = 0; i < n_parts; i++) {
+        if (i == 0 || turned) bind_operand(l, kernel, numbered(l, turned ? "g" : "x", i), parts[i], 0);
     }
-    d->mid = (int32_t)product(x, each, each + mid);
-    bool grouped = node->op == OP_MATMUL_W ? x->row == ROW_R : w->row == ROW_E;
-    if (grouped) d->experts = model_experts(l->m, x);
-    d->family = node->op == OP_MATMUL     ? FAMILY_MATMUL
-                : node->op == OP_MATMUL_T ? FAMILY_MATMUL_T
-                                          : FAMILY_MATMUL_W;
-    bind_operand(l, kernel, node->op == OP_MATMUL_T ? "g" : "x", n, 0);
-    bind_operand(l, kernel, node->op == OP_MATMUL_W ? "g" : "w", n, 1);
-    if (grouped) bind_offsets(l, kernel, x->route);
-    bind_result(l, kernel, node->op == OP_MATMUL ? "y" : node->op == OP_MATMUL_T ? "x" : "w", n);
+    for (int i = 0; i < n_parts; i++) {
+        contract_sizes(l, parts[i], &l->kernels[kernel].desc); // as packing reads them
+        lower_bind(l, kernel, numbered(l, "w", i), lower_packed(l, kernel, parts[i]),
+                   OPERAND_READ);
+    }
+    for (int i = 0; n_parts > 1 && i < n_parts; i++) add_part(l, kernel, parts[i], i);
+    if (l->kernels[kernel].desc.experts)
+        bind_offsets(l, kernel, model_type(l->m, model_arg(l->m, n, 0))->route);
+    for (int i = 0; !post && i < (turned ? 1 : n_parts); i++)
+        bind_result(l, kernel, numbered(l, turned ? "x" : "y", i), turned ? n : parts[i]);
 }
 
 static void set_attend(Lower *l, KernelDesc *d, uint32_t n) {
@@ -173,13 +179,18 @@ static void describe_segment_sum(Lower *l, uint32_t kernel, uint32_t n) {
 
 /* The optimizer -------------------------------------------------------------------------------- */
 
-static uint32_t add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
+uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family) {
     Kernel *kernel = ARENA_PUSH(l->arena, l->kernels, l->n_kernels, l->cap_kernels);
     kernel->segment = (uint8_t)segment;
     kernel->depth = depth;
     kernel->desc.family = family;
-    kernel->desc.n = n;
     return l->n_kernels - 1;
+}
+
+static uint32_t add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
+    uint32_t kernel = lower_add_kernel(l, segment, depth, family);
+    l->kernels[kernel].desc.n = n;
+    return kernel;
 }
 
 static void bind_flat(Lower *l, uint32_t kernel, const char *name, Region region,
@@ -217,14 +228,42 @@ static void describe_optimizer(Lower *l) {
     lower_bind(l, adamw, "scalars", scalars, OPERAND_READ);
 }
 
+static uint8_t dtype_of(const Lower *l, const Kernel *kernel, const char *name) {
+    for (uint32_t i = 0; i < kernel->n_binds; i++) {
+        if (!strcmp(kernel->binds[i].name, name)) return l->buffers[kernel->binds[i].buffer].dtype;
+    }
+    return DTYPE_F32;
+}
+
+// How it computes, and the types of what it reads and writes: left operand, second, result.
+static void set_precision(const Lower *l, Kernel *kernel) {
+    static const struct {
+        uint8_t family;
+        const char *x, *g, *y;
+    } names[] = {
+        { FAMILY_MATMUL, "x", "", "y" },         { FAMILY_MATMUL_T, "g", "", "x" },
+        { FAMILY_MATMUL_W, "x", "g", "w" },      { FAMILY_ATTEND, "q", "", "y" },
+        { FAMILY_ATTEND_GRAD, "q", "g", "dq" },  { FAMILY_EMBED_W, "g", "", "w" },
+        { FAMILY_SEGMENT_SUM, "x", "", "y" },
+    };
+    KernelDesc *d = &kernel->desc;
+    if (lower_is_bf16(l, kernel->node)) d->precision = PRECISION_BF16;
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        if (names[i].family != d->family) continue;
+        d->x = dtype_of(l, kernel, names[i].x);
+        d->g = dtype_of(l, kernel, names[i].g);
+        d->y = dtype_of(l, kernel, names[i].y);
+    }
+}
+
 /* The pass ------------------------------------------------------------------------------------- */
 
 static void describe_kernel(Lower *l, uint32_t kernel) {
     uint32_t n = l->kernels[kernel].node;
     switch (l->m->nodes[n].op) {
     case OP_MATMUL:
-    case OP_MATMUL_T:
-    case OP_MATMUL_W: describe_matmul(l, kernel, n); break;
+    case OP_MATMUL_T: describe_matmul(l, kernel, n); break;
+    case OP_MATMUL_W: describe_matmul_w(l, kernel, n); break;
     case OP_ATTEND:
     case OP_ATTEND_LSE: describe_attend(l, kernel, n); break;
     case OP_ATTEND_GRAD: describe_attend_grad(l, kernel, n); break;
@@ -232,23 +271,27 @@ static void describe_kernel(Lower *l, uint32_t kernel) {
     case OP_ROUTE: describe_route(l, kernel, n); break;
     default: describe_segment_sum(l, kernel, n); break;
     }
+    set_precision(l, &l->kernels[kernel]);
     for (uint32_t i = 0; i < l->kernels[kernel].n_units; i++) {
-        uint32_t node = l->units[l->kernels[kernel].units[i]].node;
-        l->kernels[kernel].desc.flops += node_flops(l->m, node, l->tokens);
+        const Unit *unit = &l->units[l->kernels[kernel].units[i]];
+        for (uint32_t t = unit->node; unit->kind == UNIT_KERNEL && t; t = l->info[t].term)
+            l->kernels[kernel].desc.flops += node_flops(l->m, t, l->tokens);
     }
 }
 
 bool pass_describe(Lower *l) {
+    lower_types(l);
     l->stamp = ARENA_ARRAY(l->arena, uint32_t, l->m->n_nodes);
     uint32_t n = l->n_kernels;
     for (uint32_t k = 0; k < n; k++) {
         l->kernels[k].desc.loc = l->m->nodes[l->kernels[k].node].loc;
-        if (l->units[l->kernels[k].units[0]].kind == UNIT_KERNEL)
-            describe_kernel(l, k);
-        else if (!body_describe(l, k))
-            return false;
+        bool family = kernel_is_family(l, &l->kernels[k]);
+        if (family) describe_kernel(l, k);
+        if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
-    if (l->program == PROGRAM_STEP) describe_optimizer(l);
+    if (l->program != PROGRAM_STEP) return true;
+    describe_optimizer(l);
+    pack_again(l);
     return true;
 }
 

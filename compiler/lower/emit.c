@@ -7,7 +7,7 @@
 
 // What no loss depends on keeps its initial value: it lies with the states, without gradient and
 // moments.
-static bool is_trained(const Lower *l, uint32_t index) {
+bool lower_is_trained(const Lower *l, uint32_t index) {
     const bool *has_gradient = l->shared->has_gradient;
     return !l->from->params[index].is_state && (!has_gradient || has_gradient[index]);
 }
@@ -20,7 +20,7 @@ static void emit_param(Lower *l, uint32_t index) {
     PlanParam *to = ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params);
     l->shared->param_index[index] = plan->n_params - 1;
     to->name = arena_strdup(plan->arena, model_name(m, param->addr));
-    to->is_state = !is_trained(l, index);
+    to->is_state = !lower_is_trained(l, index);
     to->per_expert = type->row == ROW_E;
     if (to->per_expert) to->dims[to->n_dims++] = model_experts(m, type);
     for (int i = 0; i < type->rank; i++) to->dims[to->n_dims++] = type->dim[i];
@@ -41,17 +41,21 @@ bool emit_params(Lower *l) {
     const Model *m = l->from;
     l->shared->param_index = ARENA_ARRAY(plan->arena, uint32_t, m->n_params);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (is_trained(l, i)) emit_param(l, i);
+        if (lower_is_trained(l, i)) emit_param(l, i);
     }
     plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (!is_trained(l, i)) emit_param(l, i);
+        if (!lower_is_trained(l, i)) emit_param(l, i);
     }
     return true;
 }
 
+const PlanParam *lower_param(const Lower *l, uint32_t param) {
+    return &l->plan->params[l->shared->param_index[param]];
+}
+
 static const PlanParam *param_of(const Lower *l, uint32_t node) {
-    return &l->plan->params[l->shared->param_index[l->m->nodes[node].attr.index]];
+    return lower_param(l, l->m->nodes[node].attr.index);
 }
 
 /* Names ---------------------------------------------------------------------------------------- */
@@ -111,11 +115,11 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
         [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
         [BUFFER_OFFSETS] = ".offsets",
         [BUFFER_SPARE] = ".unread",
+        [BUFFER_PACKED_VALUE] = ".packed",
     };
     const Model *m = l->m;
     const Node *node = model_at(m, buffer->node);
-    const char *ending =
-        buffer->kind <= BUFFER_SPARE && endings[buffer->kind] ? endings[buffer->kind] : "";
+    const char *ending = endings[buffer->kind] ? endings[buffer->kind] : "";
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: return param_of(l, buffer->node)->name;
     case BUFFER_GRADIENT:
@@ -127,6 +131,9 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     case BUFFER_SCALARS: return "scalars";
     case BUFFER_FLAT: return flat[buffer->k];
     case BUFFER_NORM: return "grads.sumsq";
+    case BUFFER_PACKED:
+        return arena_printf(arena, "%s.packed%s", param_of(l, buffer->node)->name,
+                            l->shared->packs[buffer->k].turned ? ".turned" : "");
     default: break;
     }
     const char *addr = model_name(m, node->addr), *op = op_info[node->op].name;
@@ -159,6 +166,7 @@ static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM:
     case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->offset; break;
+    case BUFFER_PACKED: buffer->offset = l->shared->packs[buffer->k].offset; break;
     case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
     case BUFFER_METRIC:
     case BUFFER_OUTPUT: buffer->offset = take_io(l, buffer->bytes); break;

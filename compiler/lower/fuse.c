@@ -86,7 +86,7 @@ static void delay_hanging(Lower *l) {
 
 /* Groups --------------------------------------------------------------------------------------- */
 
-static uint32_t find(Lower *l, uint32_t u) {
+uint32_t fuse_find(Lower *l, uint32_t u) {
     while (l->units[u].leader != u) {
         l->units[u].leader = l->units[l->units[u].leader].leader;
         u = l->units[u].leader;
@@ -95,8 +95,8 @@ static uint32_t find(Lower *l, uint32_t u) {
 }
 
 static void join(Lower *l, uint32_t a, uint32_t b) {
-    a = find(l, a);
-    b = find(l, b);
+    a = fuse_find(l, a);
+    b = fuse_find(l, b);
     if (a < b)
         l->units[b].leader = a;
     else
@@ -174,7 +174,7 @@ static bool is_read_twice(Lower *l, uint32_t u, const Readers *r) {
     if (read & READ_STORED) return true; // elsewhere in a group it has another form
     for (uint32_t a = r->head[base]; a; a = r->next[a - 1]) {
         uint32_t other = r->unit[a - 1];
-        if (find(l, other) != find(l, u)) continue;
+        if (fuse_find(l, other) != fuse_find(l, u)) continue;
         const Unit *unit = &l->units[other];
         if (!is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base)
             return true;
@@ -230,6 +230,9 @@ static void make_kernels(Lower *l, const uint32_t *group) {
             made->segment = (uint8_t)(unit->part - PART_FORWARD + SEGMENT_FORWARD);
             made->node = unit->node;
         }
+        Kernel *to = &l->kernels[*index - 1];
+        if (unit->kind == UNIT_KERNEL && l->units[to->node].kind != UNIT_KERNEL)
+            to->node = unit->node;
         unit->kernel = *index;
         l->kernels[*index - 1].n_units++;
     }
@@ -246,6 +249,8 @@ static void make_kernels(Lower *l, const uint32_t *group) {
 }
 
 bool pass_fuse(Lower *l) {
+    l->info = ARENA_ARRAY(l->arena, NodeInfo, l->m->n_nodes);
+    if (!l->options->no_fusion) contract_merge_terms(l);
     if (!lower_roles(l)) return false;
     fill_depths(l);
     delay_hanging(l);
@@ -253,15 +258,17 @@ bool pass_fuse(Lower *l) {
     if (!l->options->no_fusion) {
         join_along_edges(l);
         join_by_input(l, &readers);
+        contract_join_siblings(l);
     }
     join_siblings(l);
     uint32_t *group = ARENA_ARRAY(l->arena, uint32_t, l->n_units);
     for (uint32_t u = 1; u < l->n_units; u++) {
         if (l->units[u].kind == UNIT_NONE) continue;
-        group[u] = find(l, u);
+        group[u] = fuse_find(l, u);
         // Alone it has no edge into it at its depth, so the rest of the group stays legal.
         if (is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
     }
+    if (!l->options->no_fusion) contract_move_in(l, group);
     make_kernels(l, group);
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
@@ -279,7 +286,7 @@ void dump_fuse(const Lower *l, Text *out) {
         if (!kernel->n_units) continue; // the optimizer's
         const Unit *first = &l->units[kernel->units[0]];
         text_printf(out, "%s %d", segment_name[kernel->segment], kernel->depth);
-        if (first->kind != UNIT_KERNEL) text_printf(out, " %c", row_letter[first->row]);
+        if (!kernel_is_family(l, kernel)) text_printf(out, " %c", row_letter[first->row]);
         for (uint32_t i = 0; i < kernel->n_units; i++) {
             const Unit *unit = &l->units[kernel->units[i]];
             const char *name = op_info[l->m->nodes[unit->node].op].name;

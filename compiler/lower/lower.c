@@ -20,6 +20,10 @@ static void dump_model(const Lower *l, Text *out) {
 static const Pass passes[] = {
     // First: refuses what cannot be lowered before anything is built on it.
     { 'p', "precision", pass_precision, dump_model },
+    // Changes what backward reads: before anything is cloned.
+    { 'l', "loss", pass_loss, dump_model },
+    // Clones nodes, so nothing may be known by number yet.
+    { 'r', "recompute", pass_recompute, dump_model },
     // Before buffers exist: decides which values need one.
     { 'f', "fuse", pass_fuse, dump_fuse },
     // Names the memory of what crosses kernels; the scheduler weighs these bytes.
@@ -135,7 +139,8 @@ static bool check_dump(Lower *l) {
         while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
         if (i < COUNT_OF(passes)) continue;
         lower_fail(l, 0, "no pass '%c' to dump", *c);
-        diag_hint(l->from, "p precision, f fuse, d describe, s schedule, a place");
+        diag_hint(l->from, "p precision, l loss, r recompute, f fuse, d describe, s schedule, a "
+                           "place");
         return false;
     }
     return true;
@@ -186,9 +191,16 @@ static bool lower_programs(Lower *l) {
     plan->vocab = l->from->vocab;
     plan->microbatches = l->options->microbatches;
     if (!find_gradients(l) || !emit_params(l)) return false;
-    for (int program = 0; program < N_PROGRAMS; program++) {
+    // The step last: it packs again what the others read packed.
+    for (int program = N_PROGRAMS - 1; program >= 0; program--) {
         if (l->options->programs[program] && !lower_program(l, (Program)program)) return false;
     }
+    for (uint32_t i = 0, n = plan->n_programs; i < n / 2; i++) {
+        PlanProgram last = plan->programs[n - 1 - i];
+        plan->programs[n - 1 - i] = plan->programs[i];
+        plan->programs[i] = last;
+    }
+    if (!emit_pack_program(l)) return false;
     if (plan_check(plan) == OK) return true;
     return lower_fail(l, 0, "internal error: the plan does not pass its own check: %s",
                       status_message());

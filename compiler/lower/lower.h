@@ -6,11 +6,16 @@
 #include "compiler/model/model.h"
 #include "runtime/plan/plan.h"
 
+// What backward computes again instead of forward saving it: what row operations make of saved
+// values, where that saves memory; or nothing.
+typedef enum Recompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE } Recompute;
+
 typedef struct LowerOptions {
     int32_t microbatch;          // sequences per microbatch
     int32_t microbatches;        // per step
     bool programs[N_PROGRAMS];   // which to build
     uint8_t precision;           // of the run: PRECISION_OPEN means fp32; PRECISION_BF16
+    uint8_t recompute;           // Recompute
     bool no_fusion;              // one kernel per operation: for tests
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL
     Text *dump_out;

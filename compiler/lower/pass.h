@@ -33,7 +33,10 @@ typedef struct NodeInfo {
     bool forced;         // a copy is stored for a reader that needs memory
     uint8_t forced_part; // of the first such reader
     bool absorbed;       // effect: done by the kernel that makes its value
+    bool pairs;          // attention: computes in bf16
+    uint8_t dtype;       // of its value in memory: DTYPE_BF16, or 0 for what its kind says
     uint32_t into;       // kernel: the accumulate or output effect it writes for, or 0
+    uint32_t term;       // matmul_t: the next one whose product is added to it, or 0
     uint32_t n_readers;  // units that read it
     uint32_t buffers;    // list of buffers keyed by this node, index + 1
 } NodeInfo;
@@ -80,6 +83,8 @@ typedef enum BufferKind {
     BUFFER_SCALARS,
     BUFFER_FLAT /* k: region */,
     BUFFER_NORM,
+    BUFFER_PACKED,      // of a parameter's node; k: index in shared->packs
+    BUFFER_PACKED_VALUE // of any other node, for one segment; k: index in l->packs
 } BufferKind;
 
 typedef struct Buffer {
@@ -93,6 +98,16 @@ typedef struct Buffer {
     int32_t first, last;
     uint32_t plan; // index in the program, + 1
 } Buffer;
+
+// How a contraction wants its second operand packed (kernel.h: pack), and of what.
+typedef struct Pack {
+    uint32_t of; // parameter's index; of a value: its node
+    uint8_t segment, dtype; // segment: of a value
+    bool turned;
+    int32_t experts, each, k;
+    int64_t n;
+    int64_t offset; // of a parameter's: in packed
+} Pack;
 
 typedef struct Bind {
     const char *name;
@@ -113,7 +128,7 @@ typedef struct Kernel {
     KernelDesc desc;
     uint8_t segment;
     int32_t depth, late;      // late: depth at which its first reader needs it
-    uint32_t node;            // what an error points at
+    uint32_t node;            // its first contraction, else what an error points at
     uint32_t *units, n_units; // ascending
     Bind *binds;
     uint32_t n_binds, cap_binds;
@@ -130,6 +145,8 @@ typedef struct Lower {
     Model *m;     // of this program
     Program program;
     int64_t tokens, sequences;
+    uint32_t first_again, end_again; // nodes that backward computes again
+    bool mixed; // some contraction computes in bf16
     NodeInfo *info;
     Unit *units;
     uint32_t n_units; // 2 * n_nodes
@@ -142,6 +159,8 @@ typedef struct Lower {
     uint32_t *order; // kernels in the order of instructions
     int32_t segment_first[N_SEGMENTS + 1];
     uint32_t *stamp; // by node: kernel index + 1 of its last visit
+    Pack *packs;     // of values
+    uint32_t n_packs, cap_packs;
     int64_t totals_bytes, act_bytes, act_bound;
     struct Shared *shared;
 } Lower;
@@ -157,6 +176,8 @@ typedef struct Shared {
     } inputs[64];
     int n_inputs;
     int64_t io_bytes;
+    Pack *packs; // of parameters
+    uint32_t n_packs, cap_packs;
 } Shared;
 
 /* lower.c */
@@ -170,12 +191,24 @@ int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for 
 
 bool pass_precision(Lower *l);
 
+/* loss.c, recompute.c: the graph that is lowered */
+
+bool pass_loss(Lower *l);
+bool pass_recompute(Lower *l);
+
+/* types.c: types in memory */
+
+void lower_types(Lower *l); // after fusion, before buffers exist
+bool lower_is_bf16(const Lower *l, uint32_t n); // does the contraction or attention compute in it?
+
 /* roles.c: what each node is to lowering, and what each unit reads */
 
 bool lower_roles(Lower *l);
 // The node whose memory holds n's elements in n's order: n without views that move nothing.
 uint32_t lower_plain(const Lower *l, uint32_t n);
 uint32_t lower_base(const Lower *l, uint32_t n); // n without any views
+// The node that the second operand of matmul or matmul_t n is packed from; `turn`: transposed.
+uint32_t lower_weight(const Lower *l, uint32_t n, bool *turn);
 // What an indexed node reads at any row: n without views, down to one that changes the row axis.
 uint32_t lower_indexed(const Lower *l, uint32_t n);
 bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowless
@@ -188,19 +221,47 @@ int lower_effect_value(Op op); // which operand an effect stores
 bool pass_fuse(Lower *l);
 // The unit behind the i-th read of a unit, or 0.
 uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i);
+uint32_t fuse_find(Lower *l, uint32_t u); // the leader of a unit's set
 void dump_fuse(const Lower *l, Text *out);
+
+/* contract.c: contractions that share a kernel, and row groups that move into one */
+
+void contract_merge_terms(Lower *l); // before roles: rewrites the graph
+void contract_join_siblings(Lower *l);
+void contract_move_in(Lower *l, uint32_t *group);
+void contract_sizes(const Lower *l, uint32_t n, KernelDesc *d); // family, sizes
+enum { MAX_PARTS = 4 };
+// The contractions of a matmul or matmul_t kernel, in the order in which it takes them.
+int kernel_parts(const Lower *l, const Kernel *kernel, uint32_t parts[MAX_PARTS]);
+bool kernel_has_post(const Lower *l, const Kernel *kernel);
+
+// Is it a contraction, route or sum? It may have units of rows besides.
+static inline bool kernel_is_family(const Lower *l, const Kernel *kernel) {
+    return kernel->n_units && l->units[kernel->node].kind == UNIT_KERNEL;
+}
 
 /* describe.c, body.c, buffers.c: kernels with their buffers */
 
 bool pass_describe(Lower *l);
 void dump_describe(const Lower *l, Text *out);
-bool body_describe(Lower *l, uint32_t kernel);
+bool body_describe(Lower *l, uint32_t kernel); // of a row kernel, or the post of a contraction
 uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k); // index; made if new
 uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
                            int32_t k);         // index + 1 or 0
 uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator or value
 bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
+
+uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family);
+
+/* pack.c: second operands of contractions, as their kernels read them */
+
+// The packed second operand of matmul or matmul_t n, whose sizes are in the kernel's description.
+// Made by program "pack" if it is a parameter, else by a kernel of its own.
+uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n);
+void pack_dims(const Pack *pack, int64_t dims[PLAN_MAX_DIMS], int *n_dims);
+void pack_again(Lower *l);      // at the end of a step's update
+bool emit_pack_program(Lower *l); // once per plan, after its programs
 
 /* schedule.c */
 
@@ -227,6 +288,8 @@ void dump_place(const Lower *l, Text *out);
 /* emit.c */
 
 bool emit_params(Lower *l); // once per plan
+bool lower_is_trained(const Lower *l, uint32_t param);
+const PlanParam *lower_param(const Lower *l, uint32_t param); // by index in the model
 bool pass_emit(Lower *l);
 
 /* verify.c */

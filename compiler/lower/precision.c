@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Precision, and what kernels exist for. Everything here is computed and stored in fp32; what asks
-// for less, and operations that no kernel covers, are refused by name and line before any work is
-// done.
+// Precision of contractions, and what kernels exist for.
+//
+// A contraction computes in the precision that its operation states, else in that of a rule for its
+// weight (both are in the graph), else in the run's. Products that no row of tokens takes part in
+// stay in fp32 when nothing is stated. Operations that no kernel covers are refused by name and
+// line before any work is done.
 #include "compiler/lower/pass.h"
 
-static const char *const precision_name[] = { "open", "fp32", "bf16", "mxfp8" };
-
-static bool is_fp32(uint8_t precision) {
-    return precision == PRECISION_OPEN || precision == PRECISION_FP32;
+static bool is_product(Op op) {
+    return op == OP_MATMUL || op == OP_MATMUL_T || op == OP_MATMUL_W;
 }
 
-static bool refuse_precision(Lower *l, uint32_t node, const char *name, uint8_t precision) {
-    lower_fail(l, node, "%s: kernels exist for fp32 only, asked for is %s", name,
-               precision_name[precision]);
-    diag_hint(l->from, "set precision = \"fp32\", or leave it out");
-    return false;
+static bool is_of_rows(const Model *m, uint32_t n) {
+    uint8_t row = model_type(m, model_arg(m, n, 0))->row;
+    return row == ROW_T || row == ROW_R;
 }
 
-static bool check_params(Lower *l) {
-    const Model *m = l->m;
-    for (uint32_t i = 0; i < m->n_params; i++) {
-        const Param *param = &m->params[i];
-        if (is_fp32(param->precision)) continue;
-        refuse_precision(l, param->node, model_name(m, param->addr), param->precision);
-        l->from->diag.loc = param->loc;
+static bool choose(Lower *l, uint32_t n) {
+    Node *node = &l->m->nodes[n];
+    uint8_t *precision = &node->attr.mm.precision;
+    bool rows = is_of_rows(l->m, n);
+    if (*precision == PRECISION_OPEN && rows) *precision = l->options->precision;
+    if (*precision == PRECISION_MXFP8 || (*precision == PRECISION_BF16 && !rows)) {
+        lower_fail(l, n, "%s: no kernel computes %s", op_info[node->op].text,
+                   rows ? "in mxfp8" : "a product of parameters in bf16");
+        diag_hint(l->from, "set precision = \"%s\", or leave it out", rows ? "bf16" : "fp32");
         return false;
     }
+    l->mixed |= *precision == PRECISION_BF16;
     return true;
 }
 
 static bool check_node(Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     const char *text = op_info[node->op].text, *why = NULL;
-    bool contraction = node->op == OP_MATMUL || node->op == OP_MATMUL_T || node->op == OP_MATMUL_W;
-    if (contraction && !is_fp32(node->attr.mm.precision))
-        return refuse_precision(l, n, text, node->attr.mm.precision);
     float capacity = node->op == OP_ROUTE ? node->attr.route.capacity : 0;
     if (capacity > 0 && capacity < 1) {
         lower_fail(
@@ -55,8 +54,9 @@ static bool check_node(Lower *l, uint32_t n) {
 }
 
 bool pass_precision(Lower *l) {
-    if (!check_params(l)) return false;
+    l->mixed = false;
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        if (is_product((Op)l->m->nodes[n].op) && !choose(l, n)) return false;
         if (!check_node(l, n)) return false;
     }
     return true;

@@ -42,6 +42,17 @@ uint32_t lower_base(const Lower *l, uint32_t n) {
     return n;
 }
 
+// Packing looks through views that move nothing, and through one transposition of the [k, n] matrix
+// of an operand with one axis each: it turns or does not.
+uint32_t lower_weight(const Lower *l, uint32_t n, bool *turn) {
+    const Node *node = model_at(l->m, n);
+    uint32_t w = lower_plain(l, model_arg(l->m, n, 1));
+    const Type *type = model_type(l->m, model_arg(l->m, n, 1)), *plain = model_type(l->m, w);
+    *turn = l->m->nodes[w].op == OP_TRANSPOSE && type->rank == node->attr.mm.each + 2 &&
+            type->rank == plain->rank && !memcmp(type->dim, plain->dim, sizeof type->dim);
+    return *turn ? lower_plain(l, model_arg(l->m, w, 0)) : w;
+}
+
 // A broadcast to another row axis ends the walk: its row is not the row of what it reads.
 uint32_t lower_indexed(const Lower *l, uint32_t n) {
     while (class_of(l->m, n) == CLASS_VIEW) {
@@ -68,7 +79,10 @@ static void mark_live(Lower *l) {
     for (uint32_t i = 0; i < m->n_effects; i++) l->info[m->effects[i]].role = ROLE_ROW;
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
         if (l->info[n].role == ROLE_DEAD) continue;
-        for (int i = 0; i < m->nodes[n].n_args; i++) l->info[model_arg(m, n, i)].role = ROLE_ROW;
+        for (uint32_t t = n; t; t = l->info[t].term) {
+            for (int i = 0; i < m->nodes[t].n_args; i++)
+                l->info[model_arg(m, t, i)].role = ROLE_ROW;
+        }
         if (m->nodes[n].type.row == ROW_R) l->info[m->nodes[n].type.route].role = ROLE_ROW;
     }
 }
@@ -88,8 +102,16 @@ static bool is_float(const Lower *l, uint32_t n) {
     return true;
 }
 
+// A value that backward computes again, each reader for itself.
+static bool is_again(const Lower *l, uint32_t n) {
+    OpClass class = class_of(l->m, n);
+    return n >= l->first_again && n < l->end_again && class != CLASS_CONTRACT &&
+           class != CLASS_INDEX;
+}
+
 static Role role_of(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
+    if (is_again(l, n)) return ROLE_INLINE;
     if (node->op == OP_CONST || node->op == OP_CONSTANT) return ROLE_LITERAL;
     if (node->op == OP_TOTAL) return ROLE_SOURCE;
     switch (op_info[node->op].class) {
@@ -132,7 +154,7 @@ static void add_read(Lower *l, Unit *unit, uint32_t read) {
     unit->n_reads++;
 }
 
-// What a row program reads to know `n`: through views and maps of generators, down to memory.
+// What a row program reads to know `n`: through views and what it evaluates itself, down to memory.
 static void add_row_reads(Lower *l, Unit *unit, uint32_t n) {
     Role role = l->info[n].role;
     if (role == ROLE_LITERAL) return;
@@ -140,6 +162,8 @@ static void add_row_reads(Lower *l, Unit *unit, uint32_t n) {
         add_read(l, unit, n);
         return;
     }
+    if (l->stamp[n] == unit->leader) return; // seen for this unit
+    l->stamp[n] = unit->leader;
     for (int i = 0; i < l->m->nodes[n].n_args; i++) add_row_reads(l, unit, model_arg(l->m, n, i));
 }
 
@@ -156,13 +180,14 @@ static void start_unit(Lower *l, uint32_t index, UnitKind kind, uint32_t node, c
     if (rows->row == ROW_R) add_read(l, unit, rows->route);
 }
 
-static void read_kernel(Lower *l, uint32_t n) {
+static void read_operands(Lower *l, Unit *unit, uint32_t n) {
     const Node *node = model_at(l->m, n);
-    Unit *unit = &l->units[n];
     bool grouped = false;
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(l->m, n, i);
-        add_read(l, unit, need_memory(l, n, lower_plain(l, arg), false));
+        bool turn, packed = i == 1 && (node->op == OP_MATMUL || node->op == OP_MATMUL_T);
+        uint32_t from = packed ? lower_weight(l, n, &turn) : lower_plain(l, arg);
+        add_read(l, unit, need_memory(l, n, from, false));
         grouped |= model_type(l->m, arg)->row == ROW_R;
     }
     if (!grouped) return;
@@ -170,6 +195,10 @@ static void read_kernel(Lower *l, uint32_t n) {
         const Type *type = model_type(l->m, model_arg(l->m, n, i));
         if (type->row == ROW_R) add_read(l, unit, type->route);
     }
+}
+
+static void read_kernel(Lower *l, uint32_t n) {
+    for (uint32_t t = n; t; t = l->info[t].term) read_operands(l, &l->units[n], t);
 }
 
 static void read_row(Lower *l, uint32_t n) {
@@ -249,7 +278,9 @@ static void absorb_effects(Lower *l) {
         NodeInfo *info = &l->info[value];
         bool made =
             info->role == ROLE_KERNEL || (info->role == ROLE_ROW && !lower_is_partial(l, value));
-        bool whole = m->nodes[value].op != OP_ROUTE && !info->into;
+        // What leaves the program is fp32; inside it may have to be bf16.
+        bool whole = m->nodes[value].op != OP_ROUTE && !info->into &&
+                     !(l->mixed && info->n_readers > 1);
         if (op == OP_ACCUMULATE ? !can_add_in_place(l, value) || info->into : !made || !whole)
             continue;
         info->into = n;
@@ -261,9 +292,9 @@ static void absorb_effects(Lower *l) {
 
 bool lower_roles(Lower *l) {
     const Model *m = l->m;
-    l->info = ARENA_ARRAY(l->arena, NodeInfo, m->n_nodes);
     l->n_units = 2 * m->n_nodes;
     l->units = ARENA_ARRAY(l->arena, Unit, l->n_units);
+    l->stamp = ARENA_ARRAY(l->arena, uint32_t, m->n_nodes);
     mark_live(l);
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         if (l->info[n].role != ROLE_DEAD) l->info[n].role = (uint8_t)role_of(l, n);

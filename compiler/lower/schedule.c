@@ -17,10 +17,11 @@ typedef struct Scheduler {
 } Scheduler;
 
 // Phases of a segment run one after another. The optimizer comes first; states are written when
-// nobody reads their old value any more.
+// nobody reads their old value any more; copies of parameters are made when all are new.
 static int phase_of(const Lower *l, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
     if (k->depth < 0) return k->depth;
+    if (k->segment == SEGMENT_UPDATE && k->desc.family == FAMILY_PACK) return 2;
     if (!k->n_units) return 0;
     return l->m->nodes[l->units[k->units[0]].node].op == OP_UPDATE;
 }

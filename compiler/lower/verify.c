@@ -10,9 +10,10 @@ static bool verify_fuse(Lower *l) {
             return lower_fail(l, unit->node, "internal error: a unit without kernel");
         const Kernel *kernel = &l->kernels[unit->kernel - 1];
         const Unit *first = &l->units[kernel->units[0]];
-        if (unit->part != first->part || unit->depth != first->depth || unit->row != first->row ||
-            unit->route != first->route ||
-            (unit->kind == UNIT_KERNEL) != (first->kind == UNIT_KERNEL))
+        bool post = kernel_has_post(l, kernel);
+        if (unit->part != first->part || unit->depth != first->depth ||
+            (!post && (unit->row != first->row || unit->route != first->route ||
+                       (unit->kind == UNIT_KERNEL) != (first->kind == UNIT_KERNEL))))
             return lower_fail(l, unit->node, "internal error: a kernel of unequal units");
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);

@@ -166,6 +166,9 @@ bool model_verify(Model *m);                              // false: m->diag says
 void model_print(const Model *m, Text *out, bool locations);
 void type_print(const Model *m, const Type *t, Text *out); // "[T, 4, 64]", "[E=8, 256, 256]"
 void model_sort(Model *m);
+// Renumbers: nodes order[1..n] become 1..n; nodes not listed are dropped. Tables that name nodes
+// follow (0 where theirs is gone).
+void model_renumber(Model *m, const uint32_t *order, uint32_t n);
 
 /* autodiff.c, programs.c --------------------------------------------------------------------------- */
 

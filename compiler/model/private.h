@@ -78,10 +78,4 @@ void type_format(const Model *m, const Type *t, char *out, size_t bytes);
 extern const char *const kind_name[];
 extern const char *const row_name[]; // "tokens", for messages
 
-/* verify.c ------------------------------------------------------------------------------------- */
-
-// Renumbers: nodes order[1..n] become 1..n; nodes not listed are dropped. Tables that name nodes
-// follow (0 where theirs is gone).
-void model_renumber(Model *m, const uint32_t *order, uint32_t n);
-
 #endif

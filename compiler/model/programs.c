@@ -32,11 +32,20 @@ static bool program_fail(Model *m, Loc loc) {
 
 /* Copying -------------------------------------------------------------------------------------- */
 
+// What a rule says of the contraction of this weight. Its gradients take it over.
+static uint8_t ruled_precision(const Model *m, uint32_t weight) {
+    while (op_info[m->nodes[weight].op].class == CLASS_VIEW) weight = model_arg(m, weight, 0);
+    return m->nodes[weight].op == OP_PARAM ? m->params[m->nodes[weight].attr.index].precision
+                                           : PRECISION_OPEN;
+}
+
 static void copy_node(Copy *c, uint32_t id, const uint32_t *map, uint8_t part, uint32_t *out) {
     const Node *n = &c->from->nodes[id];
     Draft draft = { .op = n->op, .attr = n->attr, .type = n->type, .n_args = n->n_args };
     for (int i = 0; i < n->n_args; i++) draft.args[i] = map[model_arg(c->from, id, i)];
     draft.type.route = c->map[n->type.route];
+    if (n->op == OP_MATMUL && !draft.attr.mm.precision)
+        draft.attr.mm.precision = ruled_precision(c->from, model_arg(c->from, id, 1));
     c->to->loc = n->loc;
     c->to->addr = n->addr;
     c->to->part = part;

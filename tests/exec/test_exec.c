@@ -321,7 +321,8 @@ static void test_no_allocation(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_step),           cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_step),           cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_initial_values), cmocka_unit_test(test_poison),
         cmocka_unit_test(test_access),         cmocka_unit_test(test_refused_plan),
         cmocka_unit_test(test_touched),        cmocka_unit_test(test_no_allocation),

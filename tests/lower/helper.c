@@ -293,9 +293,9 @@ void lab_start(Lab *lab, Model *m, Program program, bool no_fusion) {
                       .sequences = 2 };
     Lower *l = &lab->l;
     assert_true(emit_params(l));
-    bool (*const passes[])(Lower *) = { pass_precision, pass_fuse, pass_describe, pass_schedule,
-                                        pass_place };
-    static const char letters[] = "pfdsa";
+    bool (*const passes[])(Lower *) = { pass_precision, pass_loss,     pass_recompute, pass_fuse,
+                                        pass_describe,  pass_schedule, pass_place };
+    static const char letters[] = "plrfdsa";
     if (!lower_start(l, program)) fail_msg("%s", m->diag.message);
     for (int i = 0; i < COUNT_OF(passes); i++) {
         if (!passes[i](l) || !lower_verify(l, letters[i]))

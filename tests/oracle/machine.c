@@ -11,8 +11,9 @@ void machine_use_cache(void) {
     setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
 }
 
-Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion) {
-    LowerOptions options = { .microbatch = sequences, .microbatches = batches, .no_fusion = no_fusion };
+Plan *machine_plan(Model *m, int32_t sequences, int batches, How how) {
+    LowerOptions options = { .microbatch = sequences, .microbatches = batches, .no_fusion = how.no_fusion,
+                             .precision = how.precision, .recompute = how.recompute };
     options.programs[PROGRAM_STEP] = true;
     Plan *plan = lower_model(m, &options);
     if (!plan) fail_msg("%s: not lowered: %s\n  hint: %s", m->name, m->diag.message, m->diag.hint);
@@ -43,6 +44,7 @@ void machine_load(Exec *exec, const Plan *plan, const Interp *from) {
         assert_int_equal(plan_param_n(&plan->params[i]), from->param_n[param]);
         for (int64_t j = 0; j < from->param_n[param]; j++) at[j] = (float)from->params[param][j];
     }
+    exec_pack(exec);
 }
 
 /* Inputs ------------------------------------------------------------------------------------------------ */

@@ -10,7 +10,12 @@
 // Kernels of these tests are cached in the build folder, never in the user's cache.
 void machine_use_cache(void);
 
-Plan *machine_plan(Model *m, int32_t sequences, int batches, bool no_fusion); // step only; fails the test
+// How to lower: zero is fused, in fp32, with cheap recomputation.
+typedef struct How {
+    bool no_fusion;
+    uint8_t precision, recompute;
+} How;
+Plan *machine_plan(Model *m, int32_t sequences, int batches, How how); // step only; fails the test
 // Parameters and scalars (lr = 0: gradients stay in their region, weights do not move), then one step.
 // Fails the test when the executor does.
 Exec *machine_exec(const Plan *plan, int threads, bool poison);

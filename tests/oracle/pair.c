@@ -55,14 +55,14 @@ void pair_compare(Pair *p, const Case *only, double bound) {
     }
 }
 
-Pair pair_start(Model *m, const Step *step, const Interp *values, int32_t sequences, bool no_fusion, int threads) {
+Pair pair_start(Model *m, const Step *step, const Interp *values, int32_t sequences, How how, int threads) {
     Pair p = { 0 };
     Model *program = model_program(m, PROGRAM_STEP);
     assert_non_null(program);
     p.want = interp_create(program);
     params_copy(p.want, values);
     interp_run(p.want, step->batch, step->n);
-    p.plan = machine_plan(m, sequences, step->n, no_fusion);
+    p.plan = machine_plan(m, sequences, step->n, how);
     p.program = plan_program(p.plan, "step");
     p.exec = machine_exec(p.plan, threads, true);
     machine_load(p.exec, p.plan, values);

@@ -23,7 +23,7 @@ typedef struct Pair {
 } Pair;
 
 // Lowers, loads `values`, runs one step on both sides.
-Pair pair_start(Model *m, const Step *step, const Interp *values, int32_t sequences, bool no_fusion, int threads);
+Pair pair_start(Model *m, const Step *step, const Interp *values, int32_t sequences, How how, int threads);
 // Compares what belongs to the case, or everything; fills worst and where.
 void pair_compare(Pair *p, const Case *only, double bound);
 void pair_end(Pair *p);

@@ -57,7 +57,7 @@ static bool lowered(Model *m, const char *title, uint64_t seed, int32_t sequence
     Step step = step_make(seed, m, sequences, batches);
     Interp *values = interp_create(m);
     interp_fill(values, seed, std);
-    Pair p = pair_start(m, &step, values, sequences, no_fusion, 2);
+    Pair p = pair_start(m, &step, values, sequences, (How){ .no_fusion = no_fusion }, 2);
     pair_compare(&p, NULL, MODEL_BOUND);
     bool good = p.worst <= 1;
     if (!good) {

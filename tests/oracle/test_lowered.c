@@ -66,7 +66,7 @@ static int run_chunk(int from, bool no_fusion, int *covered) {
         }
     }
     Step step = step_make(11, m, SEQUENCES, 2);
-    Pair p = pair_start(m, &step, values, SEQUENCES, no_fusion, 2);
+    Pair p = pair_start(m, &step, values, SEQUENCES, (How){ .no_fusion = no_fusion }, 2);
     for (int i = 0; i < CHUNK; i++) {
         if (!in[i]) continue;
         ++*covered;
@@ -122,7 +122,7 @@ static int run_spec(const Spec *spec, bool no_fusion) {
     Step step = step_make(23, m, spec->sequences, spec->batches);
     Interp *values = interp_create(m);
     interp_fill(values, 5, spec->std);
-    Pair p = pair_start(m, &step, values, spec->sequences, no_fusion, 1);
+    Pair p = pair_start(m, &step, values, spec->sequences, (How){ .no_fusion = no_fusion }, 1);
     pair_compare(&p, NULL, MODEL_BOUND);
     printf("%s%s: %u kernels, %u launches, worst error %.2g of the bound at %s\n", spec_title(spec),
            no_fusion ? ", not fused" : "", p.plan->n_kernels, p.program->n_instrs, p.worst, p.where);
@@ -171,7 +171,7 @@ static void random_graphs(void **state) {
         Step step = step_make(seed, m, SEQUENCES, 1);
         Interp *values = interp_create(m);
         interp_fill(values, seed, 0.7);
-        Pair p = pair_start(m, &step, values, SEQUENCES, seed % 4 == 3, 2);
+        Pair p = pair_start(m, &step, values, SEQUENCES, (How){ .no_fusion = seed % 4 == 3 }, 2);
         pair_compare(&p, NULL, MODEL_BOUND);
         if (p.worst > 1) fail_msg("random graph %d: %.3g of the bound at %s", (int)seed, p.worst, p.where);
         pair_end(&p);

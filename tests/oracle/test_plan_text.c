@@ -21,7 +21,7 @@ static Plan *parsed(const Text *text) {
 static Plan *plan_of(const Spec *spec, bool no_fusion, Model **m) {
     *m = spec_model(spec);
     assert_non_null(*m);
-    return machine_plan(*m, spec->sequences, spec->batches, no_fusion);
+    return machine_plan(*m, spec->sequences, spec->batches, (How){ .no_fusion = no_fusion });
 }
 
 static void printing_inverts_parsing(void **state) {

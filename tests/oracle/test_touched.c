@@ -47,7 +47,7 @@ static const char *const region_names[N_REGIONS] = {
 static void check_memory(const Spec *spec) {
     Model *m = spec_model(spec);
     assert_non_null(m);
-    Plan *plan = machine_plan(m, spec->sequences, spec->batches, false);
+    Plan *plan = machine_plan(m, spec->sequences, spec->batches, (How){ 0 });
     const PlanProgram *program = plan_program(plan, "step");
     Step step = step_make(23, m, spec->sequences, spec->batches);
     Interp *values = interp_create(m);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses over a wide product: their gradient is made where the loss is.
+//
+// The seed of a loss is made of generators, so what backward computes of the logits hangs on forward
+// values only. Where that holds of every backward reader of a product and of what rows make of it,
+// these readers move to forward: the gradient of the logits is stored instead of the logits, and the
+// loss, its softmax and the gradient are one row program on the product.
+#include "compiler/lower/pass.h"
+
+enum { WIDE = 64 /* columns */ };
+
+typedef struct Reach {
+    Lower *l;
+    bool *rows;    // forward row values made of the product
+    bool *hanging; // backward row values made of forward values only
+    bool *moving;  // those of them made of the product
+} Reach;
+
+static bool is_row_op(const Model *m, uint32_t n) {
+    switch ((OpClass)op_info[m->nodes[n].op].class) {
+    case CLASS_VIEW:
+    case CLASS_MAP:
+    case CLASS_REDUCE:
+    case CLASS_WHOLE: return true;
+    default: return false;
+    }
+}
+
+static bool is_at_hand(const Model *m, uint32_t n) {
+    OpClass class = op_info[m->nodes[n].op].class;
+    return m->nodes[n].part == PART_FORWARD || class == CLASS_SOURCE ||
+           (class == CLASS_GENERATOR && m->nodes[n].op != OP_TOTAL);
+}
+
+static void find_hanging(Reach *r) {
+    const Model *m = r->l->m;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        if (m->nodes[n].part != PART_BACKWARD || !is_row_op(m, n)) continue;
+        r->hanging[n] = true;
+        for (int i = 0; i < m->nodes[n].n_args; i++) {
+            uint32_t arg = model_arg(m, n, i);
+            r->hanging[n] &= is_at_hand(m, arg) || r->hanging[arg];
+        }
+    }
+}
+
+// Follows what is made of the product v; false: backward reads it in another way.
+static bool follow(Reach *r, uint32_t v) {
+    const Model *m = r->l->m;
+    bool any = false;
+    memset(r->rows, 0, sizeof *r->rows * m->n_nodes);
+    memset(r->moving, 0, sizeof *r->moving * m->n_nodes);
+    r->rows[v] = true;
+    for (uint32_t n = v + 1; n < m->n_nodes; n++) {
+        bool reads = false, made = false;
+        for (int i = 0; i < m->nodes[n].n_args; i++) {
+            reads |= r->rows[model_arg(m, n, i)];
+            made |= r->moving[model_arg(m, n, i)];
+        }
+        if (m->nodes[n].part == PART_FORWARD) {
+            r->rows[n] = reads && is_row_op(m, n) && m->nodes[n].type.row == ROW_T;
+        } else if (reads || (made && r->hanging[n])) {
+            if (!r->hanging[n]) return false;
+            r->moving[n] = any = true;
+        }
+    }
+    return any;
+}
+
+static void move(const Reach *r) {
+    Model *m = r->l->m;
+    for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
+        if (!r->moving[n]) continue;
+        for (int i = 0; i < m->nodes[n].n_args; i++) {
+            uint32_t arg = model_arg(m, n, i);
+            r->moving[arg] |= m->nodes[arg].part == PART_BACKWARD;
+        }
+        m->nodes[n].part = PART_FORWARD;
+    }
+}
+
+static void order_by_part(Model *m) {
+    uint32_t *order = ARENA_ARRAY(m->arena, uint32_t, m->n_nodes), n = 0;
+    for (uint8_t part = PART_FORWARD; part <= PART_UPDATE; part++) {
+        for (uint32_t id = 1; id < m->n_nodes; id++)
+            if (m->nodes[id].part == part) order[++n] = id;
+    }
+    model_renumber(m, order, n);
+}
+
+bool pass_loss(Lower *l) {
+    Model *m = l->m;
+    if (l->program != PROGRAM_STEP || l->options->no_fusion) return true;
+    Reach r = { l, ARENA_ARRAY(l->arena, bool, m->n_nodes),
+                ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes) };
+    find_hanging(&r);
+    for (uint32_t v = 1; v < m->n_nodes; v++) {
+        const Node *node = model_at(m, v);
+        if (node->op != OP_MATMUL || node->part != PART_FORWARD || node->type.row != ROW_T ||
+            type_features(&node->type) < WIDE || !follow(&r, v))
+            continue;
+        move(&r);
+    }
+    order_by_part(m);
+    return true;
+}
