@@ -25,6 +25,7 @@ struct Exec {
     Jit *jit;
     char *regions[N_REGIONS]; // NULL: the plan has no byte in it
     Launch **launches;        // per program, per instruction
+    double **seconds;         // the same; NULL unless profiled
 };
 
 enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
@@ -70,6 +71,10 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     for (int region = 0; region < N_REGIONS; region++) TRY(map_region(exec, region));
     exec->launches = ARENA_ARRAY(exec->arena, Launch *, plan->n_programs);
     for (uint32_t i = 0; i < plan->n_programs; i++) expand_program(exec, i);
+    if (!options->profile) return OK;
+    exec->seconds = ARENA_ARRAY(exec->arena, double *, plan->n_programs);
+    for (uint32_t i = 0; i < plan->n_programs; i++)
+        exec->seconds[i] = ARENA_ARRAY(exec->arena, double, plan->programs[i].n_instrs);
     return OK;
 }
 
@@ -106,8 +111,12 @@ void exec_destroy(Exec *exec) {
 static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
     const PlanSegment *s = &exec->plan->programs[number].segments[segment];
     const Launch *launches = exec->launches[number];
-    for (int32_t i = s->first; i < s->first + s->n; i++)
+    double *seconds = exec->seconds ? exec->seconds[number] : NULL;
+    for (int32_t i = s->first; i < s->first + s->n; i++) {
+        double start = seconds ? time_seconds() : 0;
         pool_run(exec->pool, launches[i].function, launches[i].args, launches[i].tiles);
+        if (seconds) seconds[i] += time_seconds() - start;
+    }
 }
 
 // A NaN as a float, far out of any range as an index.
@@ -228,6 +237,10 @@ float *exec_metric(const Exec *exec, const PlanProgram *program, uint32_t metric
     uint32_t buffer = program->metrics[metric].buffer;
     if (n) *n = program->buffers[buffer].bytes / (int64_t)sizeof(float);
     return exec_buffer(exec, program, buffer);
+}
+
+double *exec_profile(const Exec *exec, const PlanProgram *program) {
+    return exec->seconds ? exec->seconds[program - exec->plan->programs] : NULL;
 }
 
 int exec_threads(const Exec *exec) {

@@ -11,6 +11,7 @@ typedef struct Exec Exec;
 typedef struct ExecOptions {
     int threads;                 // 0: all cores
     bool poison;                 // debug: act starts as NaN before every row "forward"
+    bool profile;                // time every launch: see exec_profile
     // Progress of compilation, may be NULL: `done` of `total` kernels ready, `cached` of them from disk.
     void (*progress)(void *user, int done, int total, int cached);
     void *user;
@@ -36,6 +37,9 @@ void *exec_input(const Exec *exec, const PlanProgram *program, InputKind kind, i
 float *exec_scalars(const Exec *exec);                         // [N_SCALARS]
 float *exec_metric(const Exec *exec, const PlanProgram *program, uint32_t metric, int64_t *n);
 int exec_threads(const Exec *exec);
+// Seconds each instruction of the program has taken so far, which the caller may set to zero; NULL
+// without ExecOptions.profile.
+double *exec_profile(const Exec *exec, const PlanProgram *program);
 // Bytes of each region that are resident (mincore), for the check of predicted peak against use.
 int64_t exec_touched(const Exec *exec, Region region);
 

@@ -106,6 +106,26 @@ static void test_step(void **state) {
     plan_destroy(plan);
 }
 
+// Each instruction that has run has taken time; the sums start where the caller says.
+static void test_profile(void **state) {
+    (void)state;
+    Plan *plan = sample_plan(200, 3);
+    const PlanProgram *step = plan_program(plan, "step");
+    Exec *exec = create(plan, 2, false);
+    assert_null(exec_profile(exec, step));
+    exec_destroy(exec);
+    ExecOptions options = { .threads = 2, .profile = true };
+    assert_int_equal(exec_create(plan, &options, &exec), OK);
+    exec_init(exec, 1);
+    double *seconds = exec_profile(exec, step);
+    for (uint32_t i = 0; i < step->n_instrs; i++) assert_true(seconds[i] == 0);
+    seconds[0] = 1000;
+    assert_int_equal(exec_run(exec, step, fill, NULL), OK);
+    for (uint32_t i = 0; i < step->n_instrs; i++) assert_true(seconds[i] > (i ? 0 : 1000));
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
 static void check_twice(const Exec *exec, int64_t tokens) {
     const float *weights = exec_region(exec, REGION_weights),
                 *packed = exec_region(exec, REGION_packed);
@@ -322,6 +342,7 @@ static void test_no_allocation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step),           cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_profile),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_initial_values), cmocka_unit_test(test_poison),
         cmocka_unit_test(test_access),         cmocka_unit_test(test_refused_plan),
