@@ -12,7 +12,7 @@
 void sandbox_charge(Spec *S, int64_t steps) {
     S->steps += steps;
     // Bytes allocated count too: joining long strings costs time that no instruction shows.
-    if (S->steps + (int64_t)(S->churn >> 10) <= LIMIT_STEPS) return;
+    if (S->steps + (int64_t)(S->churn >> 8) <= LIMIT_STEPS) return;
     fault_fatal(S, &(Fault){ .plain = true, .hint = "a spec runs once, at compile time; is this loop meant to end?" },
                 "the spec ran for 20,000,000 steps without ending");
 }

@@ -221,7 +221,7 @@ static int op_stack(lua_State *L) {
         fault_raise(S, &(Fault){ .plain = true }, "stack needs a block or a function of the layer's number, got %s",
                     describe(L, 2));
     }
-    sandbox_charge(S, n / 8);
+    sandbox_charge(S, n);
     lua_settop(L, 2);
     lua_createtable(L, (int)min_i64(n, 4096), 0);
     for (int64_t i = 1; i <= n; i++) {

@@ -73,7 +73,9 @@ static int find_or_match(lua_State *L, bool find) {
         lua_pushnil(L);
         return 1;
     }
-    if (find && lua_toboolean(L, 4)) return find_plain(L, from);
+    // As in Lua, a pattern without special characters is searched for as it is (a ')' too).
+    bool special = memchr(p.pattern, 0, (size_t)(p.pattern_end - p.pattern)) || strpbrk(p.pattern, "^$*+?.([%-");
+    if (find && (lua_toboolean(L, 4) || !special)) return find_plain(L, from);
     bool anchored = p.pattern < p.pattern_end && *p.pattern == '^';
     p.pattern += anchored;
     for (const char *s = p.text + from; s <= p.text_end; s++) {
