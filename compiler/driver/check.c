@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active parameters,
-// FLOPs per token; with -v every parameter with its shape and settings.
+// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active
+// parameters, FLOPs per token; with -v every parameter with its shape and settings.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,20 +26,22 @@ static void print_parameter(const Model *m, const Param *p) {
 static void print_model(const Model *m, bool verbose) {
     for (uint32_t i = 0; verbose && i < m->n_params; i++) print_parameter(m, &m->params[i]);
     Counts c = model_counts(m);
-    printf("%s: %d layers, width %d, vocabulary %d, sequence %d\n", m->name, m->n_layers, m->width, m->vocab, m->sequence);
+    printf("%s: %d layers, width %d, vocabulary %d, sequence %d\n", m->name, m->n_layers, m->width,
+           m->vocab, m->sequence);
     printf("  parameters   %.4f B total", (double)c.total / 1e9);
     if (c.mtp) printf(" + %.4f B for multi-token prediction", (double)c.mtp / 1e9);
     printf(", %.4f B active (%.4f B without the input table)\n", (double)c.active / 1e9,
            (double)c.active_without_table / 1e9);
     printf("  tensors      %d, %lld numbers of state\n", c.tensors, (long long)c.state);
-    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1, m->n_losses, m->n_metrics,
-           m->n_updates);
-    printf("  training     %.2f GFLOP per token, %.3f more in fp32 (routers)\n", c.train_flops_per_token / 1e9,
-           c.router_flops_per_token / 1e9);
+    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1,
+           m->n_losses, m->n_metrics, m->n_updates);
+    printf("  training     %.2f GFLOP per token, %.3f more in fp32 (routers)\n",
+           c.train_flops_per_token / 1e9, c.router_flops_per_token / 1e9);
 }
 
 static int usage(const char *problem, const char *word) {
-    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n", problem, word);
+    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n",
+            problem, word);
     return status_exit(ERR_ARGUMENT);
 }
 
@@ -68,8 +70,10 @@ int cmd_check(int argc, char **argv) {
     if (status < 0) {
         Text error = { 0 };
         Model *m = spec_load(path, &options, &error);
-        if (m) print_model(m, verbose);
-        else fputs(text_cstr(&error), stderr);
+        if (m)
+            print_model(m, verbose);
+        else
+            fputs(text_cstr(&error), stderr);
         status = m ? 0 : status_exit(ERR_INPUT);
         model_destroy(m);
         text_finish(&error);
