@@ -65,7 +65,7 @@ static void every_parameter_of_the_specs(void **state) {
     for (int i = 0; i < n_specs; i++) {
         Model *m = spec_model(&specs[i]);
         assert_non_null(m);
-        Step step = step_make(23, m, specs[i].sequences, specs[i].batches);
+        Step step = step_make(24, m, specs[i].sequences, specs[i].batches);
         Interp *in = interp_create(m);
         interp_fill(in, 5, specs[i].std);
         Probe p = probe_model(m, in, &step, 6);
