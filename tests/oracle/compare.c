@@ -12,7 +12,7 @@
 
 const Spec specs[] = {
     { "olmo.lua", 0, 2, 2, 0.3, 1, true, false },
-    { "olmo.lua", 1, 1, 1, 0.3, 1, false, true }, // one token
+    { "olmo.lua", 1, 1, 1, 0.3, 1, true, false }, // one token
     { "gpt_oss.lua", 0, 2, 2, 0.4, 1, true, false },
     { "deepseek.lua", 0, 2, 2, 0.4, 1, true, false },
     // Logits are 10 times a cosine of nearly parallel vectors, and the activation is a cube.
@@ -20,9 +20,10 @@ const Spec specs[] = {
     { "ids.lua", 0, 1, 2, 0.5, 1, false, true },
     { "one_expert.lua", 0, 3, 2, 0.5, 1, true, true },
     { "sets.lua", 0, 3, 2, 0.4, 1, true, false },
-    { "sets.lua", 1, 5, 1, 0.4, 1, false, true }, // sequences of one token: nothing to shift
+    { "sets.lua", 1, 5, 1, 0.4, 1, true, false }, // sequences of one token: nothing to shift
 };
 const int n_specs = COUNT_OF(specs);
+const Spec spec_maxima = { "maxima.lua", 0, 2, 2, 0.5, 1, false, false };
 const Spec spec_tiny = { "models/tiny.lua", 17, 2, 2, 0.05, 1, true, false };
 
 const char *spec_title(const Spec *spec) {

@@ -16,7 +16,7 @@ typedef struct Spec {
 
 extern const Spec specs[];
 extern const int n_specs;
-extern const Spec spec_tiny;
+extern const Spec spec_tiny, spec_maxima; // maxima over a sequence have no kernel yet
 
 // The traced graph, its sequence length replaced. NULL: the diagnostic was printed.
 Model *spec_model(const Spec *spec);

@@ -24,6 +24,18 @@ static void only_these_are_refused(void **state) {
     }
 }
 
+static void a_spec_is_refused_by_name_and_line(void **state) {
+    (void)state;
+    Model *m = spec_model(&spec_maxima);
+    assert_non_null(m);
+    LowerOptions options = { .microbatch = 1, .microbatches = 1, .programs = { [PROGRAM_STEP] = true } };
+    assert_null(lower_model(m, &options));
+    assert_non_null(strstr(m->diag.message, "row_max over the tokens of a sequence"));
+    assert_int_equal(m->diag.loc.line, 10); // m.amax(y, "sequence")
+    assert_true(m->diag.loc.file > 0);
+    model_destroy(m);
+}
+
 static void operations_alone(void **state) {
     (void)state;
     assert_int_equal(trial_cases(0, 2, true), 0);
@@ -80,6 +92,7 @@ int main(void) {
     machine_use_cache();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_these_are_refused),
+        cmocka_unit_test(a_spec_is_refused_by_name_and_line),
         cmocka_unit_test(operations_alone),
         cmocka_unit_test(operations_fused),
         cmocka_unit_test(random_graphs),
