@@ -117,6 +117,18 @@ Status run_write_options(const char *run, const Options *options) {
     return status;
 }
 
+double run_flops(const char *run) {
+    Options *unused = options_create();
+    json_t *record = NULL;
+    double flops = 0;
+    if (unused && run_read_options(run, unused, &record) == OK)
+        flops = json_number_value(
+            json_object_get(json_object_get(record, "origin"), "flops per token"));
+    json_decref(record);
+    options_destroy(unused);
+    return flops;
+}
+
 Status plan_read(const char *path, Plan **out) {
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");

@@ -82,6 +82,28 @@ static void same_checkpoints(const char *a, const char *b, int step) {
     }
 }
 
+// Every target of the step is some expert's: token & 3 stands for the expert.
+static void check_load(const json_t *object) {
+    static int64_t before;
+    int64_t tokens = json_integer_value(json_object_get(object, "tokens")), step = 1;
+    step = json_integer_value(json_object_get(object, "step"));
+    if (step == 1) before = 0;
+    const json_t *load = json_object_get(object, "train/block 01/load");
+    assert_int_equal(json_array_size(load), 4);
+    double sum = 0, most = 0;
+    for (size_t i = 0; i < 4; i++) {
+        double one = json_number_value(json_array_get(load, i));
+        sum += one;
+        most = fmax(most, one);
+    }
+    assert_true(fabs(sum - (double)(tokens - before)) < 1e-3);
+    double uneven = json_number_value(json_object_get(object, "train/block 01/load imbalance"));
+    assert_true(fabs(uneven - 4 * most / sum) < 1e-6 && uneven >= 1);
+    assert_true(json_number_value(json_object_get(object, "train/load imbalance")) == uneven);
+    assert_true(json_number_value(json_object_get(object, "train/block 01/dropped")) == 0);
+    before = tokens;
+}
+
 // The losses of metrics.jsonl, whose steps must be 1, 2, ...
 static int losses_of(const char *run, double *losses, int cap) {
     size_t n;
@@ -95,19 +117,13 @@ static int losses_of(const char *run, double *losses, int cap) {
         assert_int_equal(json_integer_value(json_object_get(object, "step")), steps + 1);
         assert_true(steps < cap);
         losses[steps] = json_real_value(json_object_get(object, "train/CE loss"));
-        static const char *const fields[] = { "tokens",
-                                              "time",
-                                              "optim/total grad norm",
-                                              "optim/LR (group 0)",
-                                              "optim/step skipped",
-                                              "throughput/device/TPS",
-                                              "train/layers.1.ffn.load",
-                                              "train/block 01/load imbalance",
-                                              "train/total loss" };
+        static const char *const fields[] = { "tokens", "time", "train/PPL", "train/total loss",
+                                              "optim/total grad norm", "optim/LR (group 0)",
+                                              "optim/step skipped", "optim/steps skipped",
+                                              "throughput/device/TPS", "throughput/total tokens" };
         for (int i = 0; i < COUNT_OF(fields); i++)
             assert_non_null(json_object_get(object, fields[i]));
-        assert_int_equal(json_array_size(json_object_get(object, "train/layers.1.ffn.load")), 4);
-        assert_true(json_real_value(json_object_get(object, "train/block 01/load imbalance")) >= 1);
+        check_load(object);
         json_decref(object);
         line = end + 1;
     }
