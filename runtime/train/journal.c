@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of journal.h, kept together: a line goes to its file, to TensorBoard and to the picture.
+// The files of journal.h, kept together: a line goes to its file, to TensorBoard, to the picture.
 #include <errno.h>
 #include <unistd.h>
 

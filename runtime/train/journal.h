@@ -30,7 +30,8 @@ typedef struct Events {
     Text event, summary, value;
 } Events;
 
-Status events_open(const char *run, int64_t step, Events *out); // a session that goes on from `step`
+// A session that goes on from `step`.
+Status events_open(const char *run, int64_t step, Events *out);
 // The numbers of a line whose names have a slash, at the line's "step".
 Status events_write(Events *events, const json_t *line);
 void events_close(Events *events);                             // zeroed is fine

@@ -59,9 +59,11 @@ static bool read_string(Cursor *c, char *out, size_t cap) {
 static bool read_size(Cursor *c, int64_t *out) {
     skip_spaces(c);
     const char *start = c->at;
-    for (*out = 0; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++)
-        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out))
+    for (*out = 0; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++) {
+        int digit = *c->at - '0';
+        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, digit, out))
             return false;
+    }
     return c->at > start;
 }
 

@@ -36,7 +36,7 @@ enum {
     X(FILES, eval_data, "data.eval", "--eval-data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,       \
       "evaluate on these files instead of a held-out tail")                                        \
     X(TEXT, out, "run.out", "--out", "", 0, 0, "folder", FOR_TRAIN,                                \
-      "the run's folder: checkpoints, metrics, loss.svg, plan.txt, run.json")                       \
+      "the run's folder: checkpoints, metrics, loss.svg, plan.txt, run.json")                      \
     X(INT, steps, "train.steps", "--steps", "0", 0, 1e12, "steps", FOR_CHANGE,                     \
       "optimizer steps to train for; 0: as many as --seconds allows")                              \
     X(REAL, seconds, "train.seconds", "--seconds", "0", 0, 1e9, "seconds", FOR_CHANGE,             \

@@ -52,7 +52,7 @@ double schedule_lr(const Options *options, int64_t step, double seconds);
 void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets,
                       float *scalars);
 
-/* metrics.c: the lines of metrics.jsonl; the file is journal.h's -------------------------------- */
+/* metrics.c: the lines of metrics.jsonl; the file is journal.h's ------------------------------- */
 
 // Targets of a step, n in all and n_i in its microbatches: valid = n, weighed = sum n_i^2 / n.
 typedef struct StepTokens { double valid, weighed; } StepTokens;

@@ -99,7 +99,7 @@ static void every_wrong_use(void **state) {
         { FOR_TRAIN, "--schedule", "cosin",
           "--schedule is 'cosin', expected one of cosine|linear|constant|wsd\n  hint: did you "
           "mean 'cosine'?" },
-        { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|constant|wsd" },
+        { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|const" },
         { FOR_TRAIN, "--tokens", "uint64",
           "--tokens is 'uint64', expected one of bytes|uint16|uint32\n  hint: did you mean" },
         { FOR_TRAIN, "--eos", "-2", "--eos is -2, expected -1 to 2147483647 id" },
