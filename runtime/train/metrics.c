@@ -48,8 +48,14 @@ Status metrics_write(FILE *file, const char *path, const json_t *object) {
     char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
     if (!line) return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
     bool good = fprintf(file, "%s\n", line) > 0 && fflush(file) == 0;
+    int error = errno;
     free(line);
-    return good ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (good) return OK;
+    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
+                       full ? "\n  hint: free some space; 'moec resume' goes on from the last "
+                              "checkpoint"
+                            : "");
 }
 
 /* A program's metrics -------------------------------------------------------------------------- */

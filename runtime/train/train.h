@@ -39,7 +39,8 @@ Status run_write_options(const char *run, const Options *options); // after a re
 Status run_read_plan(const char *run, bool for_sample, Plan **out);
 double run_flops(const char *run); // of the model's contractions, to train on a token; 0: unknown
 Status plan_read(const char *path, Plan **out);
-// Held until the descriptor is closed; a run that another process trains is refused.
+// Held until the descriptor is closed; a run that another process trains is refused. Removes the
+// temporary files of a killed one.
 Status run_lock(const char *run, int *fd);
 
 /* schedule.c ----------------------------------------------------------------------------------- */

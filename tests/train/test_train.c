@@ -484,7 +484,14 @@ static void lock_is_exclusive(void **state) {
     char *run = fresh();
     EXPECT_OK(train_with(run, plan, MORE("--steps", "2"), false, NULL));
     int lock;
+    // What a killed writer left goes with the next lock.
+    char *left[] = { path_in(run, "loss.svg.12.AbCdEf"), path_in(run, "run.json.12.AbCdEf"),
+                     path_in(run, "checkpoints/latest.12.AbCdEf") };
+    for (int i = 0; i < 3; i++) write_file(left[i], "x", 1);
     EXPECT_OK(run_lock(run, &lock));
+    for (int i = 0; i < 3; i++) assert_false(file_exists(left[i]));
+    assert_true(file_exists(path_in(run, "run.json")));
+    assert_true(file_exists(path_in(run, "checkpoints/latest")));
     expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_ARGUMENT,
                    "another process is training in");
     close(lock);
