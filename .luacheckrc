@@ -1,4 +1,3 @@
 -- SPDX-License-Identifier: Apache-2.0
 std = "lua54"
-max_line_length = 130
-ignore = { "631" }
+max_line_length = 120

@@ -177,7 +177,8 @@ end)
 m.block = m.define("block", {
   { "attention", "attention", false, doc = "first branch; m.mla or any block" },
   { "ffn", "mlp", false, doc = "second branch; m.experts or any block" },
-  { "norm", '"pre"|"output"|"peri"|"none"', "pre", doc = '"pre": x + f(norm(x)); "output": x + norm(f(x)); "peri": both norms' },
+  { "norm", '"pre"|"output"|"peri"|"none"', "pre",
+    doc = '"pre": x + f(norm(x)); "output": x + norm(f(x)); "peri": both norms' },
 }, function(f, x)
   local before, after = f.norm == "pre" or f.norm == "peri", f.norm == "output" or f.norm == "peri"
   local function branch(name, block)

@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Descriptions of machines and of how a model lies on them. They compute nothing: their fields are read.
+-- Descriptions of machines and of how a model lies on them. They compute nothing: their fields are
+-- read.
 local m = require "moec"
 
 local function describes() end

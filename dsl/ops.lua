@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Named operations over the primitives of compiler/model/ops.h. The graph knows only primitives: a spec
--- that writes one of these out by hand gets the same nodes, and what two of them share is made once.
+-- Named operations over the primitives of compiler/model/ops.h. The graph knows only primitives: a
+-- spec that writes one of these out by hand gets the same nodes, and what two of them share is made
+-- once.
 local m = require "moec"
 local core = ...          -- what the language does not show: row axes, routes, reductions over rows
 
@@ -65,8 +66,8 @@ function m.clamp(x, lo, hi)
   return m.min(m.max(core.tensor("clamp", "x", x), lo), hi)
 end
 
--- A reduction over the last axis in the form in which one writes it: [T] meets [T, n] as it is, more axes
--- need the last one kept.
+-- A reduction over the last axis in the form in which one writes it: [T] meets [T, n] as it is,
+-- more axes need the last one kept.
 local function along(name, how, x)
   return feature_reduce(name, how, x, -1, { keep = core.rank(x) > 1 })
 end
@@ -157,8 +158,9 @@ function m.split(x, parts)
   local sum = 0
   for _, size in ipairs(sizes) do sum = sum + size end
   if sum ~= n then
-    core.fail(("split: parts { %s } add up to %s, the last axis of %s is %d"):format(table.concat(sizes, ", "),
-                                                                                    core.describe(sum), core.shape(x), n))
+    local list = table.concat(sizes, ", ")
+    core.fail(("split: parts { %s } add up to %s, the last axis of %s is %d"):format(list, core.describe(sum),
+                                                                                    core.shape(x), n))
   end
   local out, at = {}, 0
   for i, size in ipairs(sizes) do
@@ -210,8 +212,8 @@ function m.combine(rows, weights)
     core.tensor("combine", "weights", weights)
     if core.row(weights) ~= "T" or core.rank(weights) ~= 1 or weights:size() ~= k then
       local all = core.rank(weights) == 1 and weights:size() == experts
-      core.fail(("combine: the weights must be [T, %d], one per chosen expert; they are %s"):format(k, core.shape(weights)),
-                all and "m.gather(score, ids) picks the chosen scores" or nil)
+      local message = "combine: the weights must be [T, %d], one per chosen expert; they are %s"
+      core.fail(message:format(k, core.shape(weights)), all and "m.gather(score, ids) picks the chosen scores" or nil)
     end
     local sizes = { k }
     for i = 1, core.rank(rows) do sizes[i + 1] = 1 end

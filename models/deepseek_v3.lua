@@ -1,7 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- DeepSeek-V3: latent attention, groups of experts with a balancing bias, multi-token prediction. Source:
--- configuration of the published checkpoint (shapes, groups, scale, theta, eps); training constants (balance
--- loss 1e-4, rate of the bias 0.001, weight of MTP 0.3, init 0.006, 4,096 tokens) are the technical report's.
+-- DeepSeek-V3: latent attention, groups of experts with a balancing bias, multi-token prediction.
+-- Source: configuration of the published checkpoint (shapes, groups, scale, theta, eps); training
+-- constants (balance loss 1e-4, rate of the bias 0.001, weight of MTP 0.3, init 0.006, 4,096
+-- tokens) are the technical report's.
 local m = require "moec"
 
 local depth = m.arg("mtp", 1)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- A MoE layer that no built-in block covers: experts act in a narrow latent space; the router sees the
--- full width and scores by cosine.
+-- A MoE layer that no built-in block covers: experts act in a narrow latent space; the router sees
+-- the full width and scores by cosine.
 local m = require "moec"
 
 local function relu_cubed(gate, up) return m.relu(gate) ^ 3 * up end

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- OLMo 3 7B: dense; three of four layers see a window of 4,096 tokens. Source: configuration of the
--- published checkpoint and transformers' Olmo3Config (theta, window, pattern); pretraining at 8,192 tokens,
--- before the stretching of the rotary positions.
+-- published checkpoint and transformers' Olmo3Config (theta, window, pattern); pretraining at 8,192
+-- tokens, before the stretching of the rotary positions.
 local m = require "moec"
 
 return m.model {

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- OLMoE-1B-7B. Source: configuration of the published checkpoint OLMoE-1B-7B-0924 (theta, eps, balance
--- loss); the z loss is the OLMoE paper's.
+-- OLMoE-1B-7B. Source: configuration of the published checkpoint OLMoE-1B-7B-0924 (theta, eps,
+-- balance loss); the z loss is the OLMoE paper's.
 local m = require "moec"
 
 return m.model {

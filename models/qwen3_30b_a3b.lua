@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Qwen3-30B-A3B. Source: transformers' Qwen3MoeConfig and the published checkpoint (theta, eps, balance
--- loss, normalised choices); the balance over the whole batch is the Qwen3 report's.
+-- Qwen3-30B-A3B. Source: transformers' Qwen3MoeConfig and the published checkpoint (theta, eps,
+-- balance loss, normalised choices); the balance over the whole batch is the Qwen3 report's.
 local m = require "moec"
 
 return m.model {

@@ -81,7 +81,7 @@ typedef struct RowVal {
     bool live, stored; // needed; has sinks
     bool memory;       // kept in a scratch array (one-element values: in a variable unless `array`)
     bool array;        // read by address
-    int loop, seen, uses;
+    int loop, seen;
 } RowVal;
 
 typedef struct RowSink {

@@ -22,7 +22,7 @@ static RowUse use(const Row *row, uint32_t arg, const RowShape *space, bool addr
     };
 }
 
-// The space in which a scatter reads its operands: theirs.
+// Reductions, scatters and copies read an operand in its own space, maps in the space of the result.
 int row_uses(const Row *row, uint32_t val, RowUse uses[MAX_ARGS]) {
     const RowVal *v = at(row, val);
     for (int i = 0; i < v->n_args; i++) {
@@ -85,7 +85,6 @@ static void mark_memory(Row *row) {
         for (int i = 0; i < n; i++) {
             RowVal *base = at(row, uses[i].map.base);
             if (row_leaf(base)) continue;
-            base->uses++;
             base->array |= v->op == OP_TOP_K || (v->op == ROW_FAR && i == 0 && v->near);
             bool hoisted = base->rowless && !v->rowless;
             base->memory |= !row_inline(base) || uses[i].address || hoisted ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active parameters,
-// FLOPs per token; with -v every parameter with its shape and settings.
+// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active
+// parameters, FLOPs per token; with -v every parameter with its shape and settings.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,23 +23,44 @@ static void print_parameter(const Model *m, const Param *p) {
     text_finish(&shape);
 }
 
+// A quantity with four digits after the point in the unit that fits: "6.9192 B", "1.0306 M", "870".
+static const char *amount(double n, char out[32]) {
+    static const struct { double unit; const char *name; } units[] = { { 1e9, " B" }, { 1e6, " M" } };
+    for (int i = 0; i < COUNT_OF(units); i++) {
+        if (n < units[i].unit) continue;
+        snprintf(out, 32, "%.4f%s", n / units[i].unit, units[i].name);
+        return out;
+    }
+    snprintf(out, 32, "%.0f", n);
+    return out;
+}
+
+static const char *flops(double n, char out[32]) {
+    bool big = n >= 1e9 || n == 0;
+    snprintf(out, 32, "%.*f %s", big ? 2 : 3, n / (big ? 1e9 : 1e6), big ? "GFLOP" : "MFLOP");
+    return out;
+}
+
 static void print_model(const Model *m, bool verbose) {
     for (uint32_t i = 0; verbose && i < m->n_params; i++) print_parameter(m, &m->params[i]);
     Counts c = model_counts(m);
-    printf("%s: %d layers, width %d, vocabulary %d, sequence %d\n", m->name, m->n_layers, m->width, m->vocab, m->sequence);
-    printf("  parameters   %.4f B total", (double)c.total / 1e9);
-    if (c.mtp) printf(" + %.4f B for multi-token prediction", (double)c.mtp / 1e9);
-    printf(", %.4f B active (%.4f B without the input table)\n", (double)c.active / 1e9,
-           (double)c.active_without_table / 1e9);
+    printf("%s: %d layers, width %d, vocabulary %d, sequence %d\n", m->name, m->n_layers, m->width,
+           m->vocab, m->sequence);
+    char a[32], b[32];
+    printf("  parameters   %s total", amount((double)c.total, a));
+    if (c.mtp) printf(" + %s for multi-token prediction", amount((double)c.mtp, a));
+    printf(", %s active (%s without the input table)\n", amount((double)c.active, a),
+           amount((double)c.active_without_table, b));
     printf("  tensors      %d, %lld numbers of state\n", c.tensors, (long long)c.state);
-    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1, m->n_losses, m->n_metrics,
-           m->n_updates);
-    printf("  training     %.2f GFLOP per token, %.3f more in fp32 (routers)\n", c.train_flops_per_token / 1e9,
-           c.router_flops_per_token / 1e9);
+    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1,
+           m->n_losses, m->n_metrics, m->n_updates);
+    printf("  training     %s per token, %s more in fp32 (routers)\n",
+           flops(c.train_flops_per_token, a), flops(c.router_flops_per_token, b));
 }
 
 static int usage(const char *problem, const char *word) {
-    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n", problem, word);
+    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n",
+            problem, word);
     return status_exit(ERR_ARGUMENT);
 }
 
@@ -68,8 +89,10 @@ int cmd_check(int argc, char **argv) {
     if (status < 0) {
         Text error = { 0 };
         Model *m = spec_load(path, &options, &error);
-        if (m) print_model(m, verbose);
-        else fputs(text_cstr(&error), stderr);
+        if (m)
+            print_model(m, verbose);
+        else
+            fputs(text_cstr(&error), stderr);
         status = m ? 0 : status_exit(ERR_INPUT);
         model_destroy(m);
         text_finish(&error);

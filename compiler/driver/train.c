@@ -105,7 +105,9 @@ static int train_model(Model *model, const char *spec, const SpecOptions *spec_o
         for (int i = 0; i < spec_options->n_args; i++)
             json_object_set_new(args, spec_options->args[i].key,
                                 json_string(spec_options->args[i].value));
-        json_t *origin = json_pack("{s:s, s:o}", "spec", spec, "arguments", args);
+        json_t *origin =
+            json_pack("{s:s, s:o, s:f}", "spec", spec, "arguments", args, "flops per token",
+                      model_counts(model).train_flops_per_token);
         RunSource source = { .plan = plan, .sample_plan = sample_plan, .origin = origin };
         source.files = spec_files(options->arena, model, spec, &source.n_files);
         status = command_train(&source, options);

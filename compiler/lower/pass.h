@@ -209,7 +209,8 @@ uint32_t lower_plain(const Lower *l, uint32_t n);
 uint32_t lower_base(const Lower *l, uint32_t n); // n without any views
 // The node that the second operand of matmul or matmul_t n is packed from; `turn`: transposed.
 uint32_t lower_weight(const Lower *l, uint32_t n, bool *turn);
-// What an indexed node reads at any row: n without views, down to one that changes the row axis.
+// What an indexed node reads at any row: n without views, down to one that changes the row axis or that
+// reshapes what lies in another order.
 uint32_t lower_indexed(const Lower *l, uint32_t n);
 bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowless
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).

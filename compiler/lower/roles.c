@@ -53,12 +53,26 @@ uint32_t lower_weight(const Lower *l, uint32_t n, bool *turn) {
     return *turn ? lower_plain(l, model_arg(l->m, w, 0)) : w;
 }
 
-// A broadcast to another row axis ends the walk: its row is not the row of what it reads.
+// Do the types differ in unit axes at most?
+static bool same_but_units(const Type *a, const Type *b) {
+    int i = 0, j = 0;
+    for (;;) {
+        while (i < a->rank && a->dim[i] == 1) i++;
+        while (j < b->rank && b->dim[j] == 1) j++;
+        if (i == a->rank || j == b->rank) return i == a->rank && j == b->rank;
+        if (a->dim[i++] != b->dim[j++]) return false;
+    }
+}
+
+// What ends the walk: a broadcast to another row axis, whose row is not the row of what it reads, and a
+// reshape of what lies in another order in memory, for which there may be no strides.
 uint32_t lower_indexed(const Lower *l, uint32_t n) {
     while (class_of(l->m, n) == CLASS_VIEW) {
         uint32_t x = model_arg(l->m, n, 0);
         const Type *to = model_type(l->m, n), *from = model_type(l->m, x);
         if (to->row != from->row || to->route != from->route) break;
+        bool moved = class_of(l->m, lower_plain(l, x)) == CLASS_VIEW;
+        if (l->m->nodes[n].op == OP_RESHAPE && moved && !same_but_units(to, from)) break;
         n = x;
     }
     return n;

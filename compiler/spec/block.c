@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks: functions with named, checked fields. m.define makes a kind of block from rows; its constructor
-// is a C function, so that a spec that returns its result (a tail call) keeps the line of the call.
+// Blocks: functions with named, checked fields. m.define makes a kind of block from rows; its
+// constructor is a C function, so that a spec that returns its result (a tail call) keeps the line
+// of the call.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,11 +36,13 @@ static const Define *define_named(const Spec *S, const char *name) {
     return NULL;
 }
 
-/* Types of fields ----------------------------------------------------------------------------------------- */
+/* Types of fields ----------------------------------------------------------------------------- */
 
-static const struct { const char *type, *says; } plain_types[] = {
-    { "size", "a positive integer" }, { "integer", "an integer" }, { "number", "a number" },
-    { "boolean", "true or false" },   { "string", "a string" },    { "function", "a function" },
+static const struct {
+    const char *type, *says;
+} plain_types[] = {
+    { "size", "a positive integer" },     { "integer", "an integer" }, { "number", "a number" },
+    { "boolean", "true or false" },       { "string", "a string" },    { "function", "a function" },
     { "block", "a block or a function" }, { "list", "a list" },
 };
 
@@ -89,9 +92,12 @@ static void push_expected(Spec *S, const Row *row) {
     for (int i = 0; i < row->n_types; i++) {
         const char *type = row->types[i], *says = says_plain(type);
         if (i) text_add(&text, i + 1 < row->n_types ? ", " : " or ");
-        if (says) text_add(&text, says);
-        else if (is_choice(type)) text_add(&text, type);
-        else text_printf(&text, "the fields of %s, or a block", type);
+        if (says)
+            text_add(&text, says);
+        else if (is_choice(type))
+            text_add(&text, type);
+        else
+            text_printf(&text, "the fields of %s, or a block", type);
     }
     lua_pushlstring(S->L, text_cstr(&text), text.bytes);
     text_finish(&text);
@@ -100,13 +106,16 @@ static void push_expected(Spec *S, const Row *row) {
 static const char *hint_for_value(Spec *S, const Row *row, int value) {
     lua_State *L = S->L;
     bool size = row_has_type(row, "size");
-    if (size && lua_type(L, value) == LUA_TNUMBER && !lua_isinteger(L, value) && lua_tonumber(L, value) > 0 &&
-        lua_tonumber(L, value) < INT32_MAX) {
-        return fault_hint(S, "whole numbers only: // divides without remainder; rounded up to a multiple of 128 this is %lld",
+    if (size && lua_type(L, value) == LUA_TNUMBER && !lua_isinteger(L, value) &&
+        lua_tonumber(L, value) > 0 && lua_tonumber(L, value) < INT32_MAX) {
+        return fault_hint(S,
+                          "whole numbers only: // divides without remainder; rounded up to a "
+                          "multiple of 128 this is %lld",
                           (long long)round_up((int64_t)ceil(lua_tonumber(L, value)), 128));
     }
     if (lua_type(L, value) == LUA_TSTRING) {
-        if ((size || row_has_type(row, "number")) && lua_stringtonumber(L, lua_tostring(L, value))) return "without quotes";
+        if ((size || row_has_type(row, "number")) && lua_stringtonumber(L, lua_tostring(L, value)))
+            return "without quotes";
         const char *words[MAX_ROWS];
         int n = 0;
         for (int i = 0; i < row->n_types && n < MAX_ROWS; i++) {
@@ -119,7 +128,7 @@ static const char *hint_for_value(Spec *S, const Row *row, int value) {
     return row->doc ? fault_hint(S, "%s: %s", row->name, row->doc) : NULL;
 }
 
-/* Construction ------------------------------------------------------------------------------------------------ */
+/* Construction -------------------------------------------------------------------------------- */
 
 static void construct(Spec *S, const Define *d, int given, Place place, int depth);
 
@@ -142,8 +151,10 @@ static void check_names(Spec *S, const Define *d, int given, Place place) {
     const char *first = NULL; // in order, so that the same one is told in every run
     for (lua_pushnil(L); lua_next(L, given); lua_pop(L, 1)) {
         if (lua_type(L, -2) != LUA_TSTRING) {
-            fault_raise(S, &(Fault){ .at = place, .plain = true, .hint = "fields have names: { heads = 8 }" },
-                        "%s has no field %s", d->name, describe(L, -2));
+            fault_raise(
+                S,
+                &(Fault){ .at = place, .plain = true, .hint = "fields have names: { heads = 8 }" },
+                "%s has no field %s", d->name, describe(L, -2));
         }
         const char *name = lua_tostring(L, -2);
         if (row_of(d, name) < 0 && (!first || strcmp(name, first) < 0)) first = name;
@@ -166,7 +177,8 @@ static void take_value(Spec *S, const Define *d, const Row *row, Place place, in
             if (defaults) lua_newtable(L);
             if (defaults || is_plain_table(L, lua_gettop(L))) {
                 lua_pushfstring(L, "%s/%s", place.path, row->name);
-                uint32_t path = model_intern(S->m, lua_tostring(L, -1)); // once, however often it is made
+                uint32_t path =
+                    model_intern(S->m, lua_tostring(L, -1)); // once, however often it is made
                 lua_pop(L, 1);
                 Place inner = { place.loc, model_name(S->m, path) };
                 construct(S, define_named(S, type), lua_gettop(L), inner, depth + 1);
@@ -181,7 +193,12 @@ static void take_value(Spec *S, const Define *d, const Row *row, Place place, in
     const char *got = describe(L, value);
     push_expected(S, row);
     const char *want = lua_tostring(L, -1);
-    fault_raise(S, &(Fault){ .at = place, .word = row->name, .field = true, .plain = true, .hint = hint_for_value(S, row, value) },
+    fault_raise(S,
+                &(Fault){ .at = place,
+                          .word = row->name,
+                          .field = true,
+                          .plain = true,
+                          .hint = hint_for_value(S, row, value) },
                 "%s.%s must be %s, got %s", d->name, row->name, want, got);
 }
 
@@ -198,7 +215,8 @@ static void construct(Spec *S, const Define *d, int given, Place place, int dept
     luaL_checkstack(L, 16, "blocks are nested too deep");
     if (depth > MAX_NESTING) fault_simple(S, "%s: tables are nested too deep", d->name);
     if (!is_plain_table(L, given)) {
-        fault_raise(S, &(Fault){ .at = place, .plain = true }, "%s takes a table of fields, got %s", d->name, describe(L, given));
+        fault_raise(S, &(Fault){ .at = place, .plain = true }, "%s takes a table of fields, got %s",
+                    d->name, describe(L, given));
     }
     check_names(S, d, given, place);
     Block *b = lua_newuserdatauv(L, sizeof *b, 1);
@@ -232,7 +250,7 @@ static int constructor(lua_State *L) {
     return 1;
 }
 
-/* Blocks as values ---------------------------------------------------------------------------------------------- */
+/* Blocks as values ---------------------------------------------------------------------------- */
 
 void block_field(lua_State *L, int i, const char *name) {
     i = lua_absindex(L, i);
@@ -246,13 +264,13 @@ static int block_with(lua_State *L) {
     Spec *S = spec_of(L);
     const Block *b = is_block(L, 1);
     if (!b) {
-        fault_raise(S, &(Fault){ .hint = "write block:with { field = value }, with a colon" }, "with: expected a block, got %s",
-                    describe(L, 1));
+        fault_raise(S, &(Fault){ .hint = "write block:with { field = value }, with a colon" },
+                    "with: expected a block, got %s", describe(L, 1));
     }
     Place place = { place_now(S), "with" };
     if (!is_plain_table(L, 2)) {
-        fault_raise(S, &(Fault){ .at = place, .plain = true }, "%s:with takes a table of fields, got %s", b->define->name,
-                    describe(L, 2));
+        fault_raise(S, &(Fault){ .at = place, .plain = true },
+                    "%s:with takes a table of fields, got %s", b->define->name, describe(L, 2));
     }
     lua_settop(L, 2);
     lua_newtable(L);
@@ -275,7 +293,8 @@ static int block_index(lua_State *L) {
     if (!strcmp(name, "with")) {
         lua_pushcfunction(L, block_with);
     } else {
-        if (row_of(b->define, name) < 0) unknown_field(spec_of(L), b->define, name, (Place){ 0 }, false);
+        if (row_of(b->define, name) < 0)
+            unknown_field(spec_of(L), b->define, name, (Place){ 0 }, false);
         block_field(L, 1, name);
     }
     return 1;
@@ -284,7 +303,8 @@ static int block_index(lua_State *L) {
 static int block_newindex(lua_State *L) {
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tostring(L, 2) : "?";
     const char *hint = fault_hint(spec_of(L), "block:with { %s = ... } is a changed copy", name);
-    fault_raise(spec_of(L), &(Fault){ .word = name, .hint = hint }, "a %s cannot be changed", is_block(L, 1)->define->name);
+    fault_raise(spec_of(L), &(Fault){ .word = name, .hint = hint }, "a %s cannot be changed",
+                is_block(L, 1)->define->name);
 }
 
 static int block_text(lua_State *L) {
@@ -307,7 +327,7 @@ int block_call(lua_State *L) {
     return lua_gettop(L);
 }
 
-/* m.define -------------------------------------------------------------------------------------------------------- */
+/* m.define ------------------------------------------------------------------------------------ */
 
 static void parse_types(Spec *S, Row *row, const char *text, const char *block) {
     char *copy = arena_strdup(S->arena, text), *save;
@@ -321,9 +341,10 @@ static void parse_types(Spec *S, Row *row, const char *text, const char *block) 
             for (int i = 0; i < COUNT_OF(plain_types); i++) words[i] = plain_types[i].type;
             const char *near = spec_nearest(t, words, COUNT_OF(words));
             const char *hint = near ? fault_hint(S, "did you mean '%s'?", near)
-                                    : "size, integer, number, boolean, string, function, block, list, a block's name or \"a word\"";
-            fault_raise(S, &(Fault){ .plain = true, .hint = hint }, "define '%s': field '%s' has the unknown type '%s'", block,
-                        row->name, t);
+                                    : "size, integer, number, boolean, string, function, block, "
+                                      "list, a block's name or \"a word\"";
+            fault_raise(S, &(Fault){ .plain = true, .hint = hint },
+                        "define '%s': field '%s' has the unknown type '%s'", block, row->name, t);
         }
         row->types[row->n_types++] = t;
     }
@@ -336,8 +357,10 @@ static void read_row(lua_State *L, Define *d, int i) {
     Row *row = &d->rows[i];
     lua_geti(L, 2, i + 1);
     int at = lua_gettop(L);
-    if (!lua_istable(L, at) || lua_geti(L, at, 1) != LUA_TSTRING || lua_geti(L, at, 2) != LUA_TSTRING) {
-        fault_simple(S, "define '%s': row %d must be { name, type, default, doc = \"\" }", d->name, i + 1);
+    if (!lua_istable(L, at) || lua_geti(L, at, 1) != LUA_TSTRING ||
+        lua_geti(L, at, 2) != LUA_TSTRING) {
+        fault_simple(S, "define '%s': row %d must be { name, type, default, doc = \"\" }", d->name,
+                     i + 1);
     }
     row->name = arena_strdup(S->arena, lua_tostring(L, at + 1));
     if (!strcmp(row->name, "with") || row_of(d, row->name) != i) {
@@ -350,23 +373,32 @@ static void read_row(lua_State *L, Define *d, int i) {
     row->required = lua_isnil(L, -1);
     row->optional = lua_isboolean(L, -1) && !lua_toboolean(L, -1);
     lua_rawseti(L, 4, i + 2);
-    if (lua_getfield(L, at, "doc") == LUA_TSTRING) row->doc = arena_strdup(S->arena, lua_tostring(L, -1));
+    if (lua_getfield(L, at, "doc") == LUA_TSTRING)
+        row->doc = arena_strdup(S->arena, lua_tostring(L, -1));
     lua_settop(L, at - 1);
 }
 
 static int op_define(lua_State *L) {
     Spec *S = spec_of(L);
     const char *name = need_name(L, 1, "define");
-    if (!lua_istable(L, 2)) fault_simple(S, "define '%s': the rows must be a list, got %s", name, describe(L, 2));
-    if (!lua_isfunction(L, 3)) fault_simple(S, "define '%s': expected a function of (fields, ...), got %s", name, describe(L, 3));
+    if (!lua_istable(L, 2))
+        fault_simple(S, "define '%s': the rows must be a list, got %s", name, describe(L, 2));
+    if (!lua_isfunction(L, 3))
+        fault_simple(S, "define '%s': expected a function of (fields, ...), got %s", name,
+                     describe(L, 3));
     lua_Integer n = luaL_len(L, 2);
     if (n > MAX_ROWS) fault_simple(S, "define '%s': at most %d fields", name, MAX_ROWS);
     const Define *old = define_named(S, name);
-    if ((old && old->builtin) || (!S->builtin && says_plain(name))) { // m.block itself is named like a type
-        fault_raise(S, &(Fault){ .hint = "choose another name; the local that holds the constructor may have any" },
-                    "define: '%s' is built in", name);
+    if ((old && old->builtin) ||
+        (!S->builtin && says_plain(name))) { // m.block itself is named like a type
+        fault_raise(
+            S,
+            &(Fault){
+                .hint = "choose another name; the local that holds the constructor may have any" },
+            "define: '%s' is built in", name);
     }
-    if (S->n_defines >= MAX_DEFINES) fault_simple(S, "define: more than %d kinds of block", MAX_DEFINES);
+    if (S->n_defines >= MAX_DEFINES)
+        fault_simple(S, "define: more than %d kinds of block", MAX_DEFINES);
     lua_settop(L, 3);
     lua_createtable(L, (int)n + 1, 0);
     lua_pushvalue(L, 3);
@@ -375,14 +407,16 @@ static int op_define(lua_State *L) {
     d->name = arena_strdup(S->arena, name);
     d->builtin = S->builtin;
     d->rows = ARENA_ARRAY(S->arena, Row, n + 1);
-    // While row i is read the rows before it count, and it: a name used twice is found at its first place.
+    // While row i is read the rows before it count, and it: a name used twice is found at its first
+    // place.
     for (int i = 0; i < n; i++) {
         d->n_rows = i + 1;
         d->rows[i].name = "";
         read_row(L, d, i);
     }
     d->values = luaL_ref(L, LUA_REGISTRYINDEX);
-    // A later definition of the same name (a file included twice) replaces the earlier one for new blocks.
+    // A later definition of the same name (a file included twice) replaces the earlier one for new
+    // blocks.
     for (uint32_t i = 0; i < S->n_defines; i++) {
         if (S->defines[i] == old) S->defines[i] = d;
     }
@@ -392,7 +426,7 @@ static int op_define(lua_State *L) {
     return 1;
 }
 
-/* m.arity ------------------------------------------------------------------------------------------------------------ */
+/* m.arity ------------------------------------------------------------------------------------- */
 
 // The number of arguments that a function or block names.
 static int op_arity(lua_State *L) {
@@ -405,7 +439,8 @@ static int op_arity(lua_State *L) {
         lua_rawgeti(L, -1, 1);
     }
     if (lua_tocfunction(L, -1) == sandbox_call_through) lua_getupvalue(L, -1, 1);
-    if (!lua_isfunction(L, -1)) fault_simple(S, "arity: expected a function or a block, got %s", describe(L, 1));
+    if (!lua_isfunction(L, -1))
+        fault_simple(S, "arity: expected a function or a block, got %s", describe(L, 1));
     int n = tensor_arity(L, lua_gettop(L));
     if (!n) {
         lua_Debug ar;
@@ -423,10 +458,15 @@ static int op_arity(lua_State *L) {
 void block_open(Spec *S, int module) {
     lua_State *L = S->L;
     static const luaL_Reg events[] = {
-        { "__index", block_index }, { "__newindex", block_newindex }, { "__call", block_call },
-        { "__tostring", block_text }, { NULL, NULL },
+        { "__index", block_index },
+        { "__newindex", block_newindex },
+        { "__call", block_call },
+        { "__tostring", block_text },
+        { NULL, NULL },
     };
-    static const luaL_Reg shown[] = { { "define", op_define }, { "arity", op_arity }, { NULL, NULL } };
+    static const luaL_Reg shown[] = { { "define", op_define },
+                                      { "arity", op_arity },
+                                      { NULL, NULL } };
     luaL_newmetatable(L, spec_block_type);
     luaL_setfuncs(L, events, 0);
     lua_pop(L, 1);

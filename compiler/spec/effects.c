@@ -4,29 +4,36 @@
 
 #include "compiler/spec/internal.h"
 
-// The address of a new loss or metric. A shared function records once per call, a route by itself: those
-// get a number from the second on. Anything else that records one name twice is a mistake.
-static uint32_t record_address(Spec *S, const char *what, const char *name, uint32_t node, bool automatic) {
+// The address of a new loss or metric. A shared function records once per call, a route by itself:
+// those get a number from the second on. Anything else that records one name twice is a mistake.
+static uint32_t record_address(Spec *S, const char *what, const char *name, uint32_t node,
+                               bool automatic) {
     uint32_t first = scope_address(S, name), addr = first, call = S->scope ? S->scope->shared : 0;
     for (int i = 2; known_at(S, addr)->record; i++) {
         const Known *known = known_at(S, addr);
         if (!automatic && (!call || known->call == call)) {
             const char *made = "";
             if (known->loc.line)
-                made = lua_pushfstring(S->L, ", made at %s:%d", S->m->files[known->loc.file - 1].path, (int)known->loc.line);
-            fault_raise(S, &(Fault){ .hint = "give it another name, or put each use into its own m.scope(name, f, ...)" },
+                made = lua_pushfstring(S->L, ", made at %s:%d",
+                                       S->m->files[known->loc.file - 1].path, (int)known->loc.line);
+            fault_raise(S,
+                        &(Fault){ .hint = "give it another name, or put each use into its own "
+                                          "m.scope(name, f, ...)" },
                         "%s '%s' exists already%s", what, model_name(S->m, addr), made);
         }
         addr = model_intern(S->m, lua_pushfstring(S->L, "%s.%d", model_name(S->m, first), i));
         lua_pop(S->L, 1);
         sandbox_charge(S, 8);
     }
-    *known_at(S, addr) = (Known){ .param = known_at(S, addr)->param, .record = node, .call = call, .loc = S->m->loc };
+    *known_at(S, addr) = (Known){
+        .param = known_at(S, addr)->param, .record = node, .call = call, .loc = S->m->loc
+    };
     return addr;
 }
 
 static bool is_weighable(const Type *t) {
-    return t->kind == KIND_REAL && !t->rank && (t->row == ROW_NONE || t->row == ROW_T || t->row == ROW_S);
+    return t->kind == KIND_REAL && !t->rank &&
+           (t->row == ROW_NONE || t->row == ROW_T || t->row == ROW_S);
 }
 
 static int op_loss(lua_State *L) {
@@ -53,8 +60,11 @@ static int record_metric(lua_State *L, bool automatic) {
     uint32_t id = need_tensor(L, 2, "metric", "the value");
     const Type *t = model_type(S->m, id);
     if (!is_weighable(t) && !(t->kind == KIND_REAL && t->row == ROW_NONE && t->rank == 1)) {
-        fault_raise(S, &(Fault){ .hint = "reduce the feature axes with m.sum or m.mean, or the tokens with m.mean(x, \"microbatch\")" },
-                    "metric '%s' must be real [T], [S], a scalar or a vector, got %s", name, kind_text(S, id));
+        fault_raise(S,
+                    &(Fault){ .hint = "reduce the feature axes with m.sum or m.mean, or the tokens "
+                                      "with m.mean(x, \"microbatch\")" },
+                    "metric '%s' must be real [T], [S], a scalar or a vector, got %s", name,
+                    kind_text(S, id));
     }
     spec_here(S);
     Metric metric = { .node = id, .loc = S->m->loc };
@@ -66,8 +76,8 @@ static int record_metric(lua_State *L, bool automatic) {
 static int op_metric(lua_State *L) { return record_metric(L, false); }
 static int core_metric(lua_State *L) { return record_metric(L, true); }
 
-// A next state may read the state, the total, parameters and numbers: it is computed once per step, when
-// the values of a microbatch are gone.
+// A next state may read the state, the total, parameters and numbers: it is computed once per step,
+// when the values of a microbatch are gone.
 static bool reads_microbatch(Spec *S, uint32_t next) {
     const Model *m = S->m;
     sandbox_charge(S, next / 16);
@@ -77,7 +87,8 @@ static bool reads_microbatch(Spec *S, uint32_t next) {
     for (uint32_t id = next; id; id--) { // operands come before their users
         const Node *n = model_at(m, id);
         if (!read[id] || n->op == OP_TOTAL || n->op == OP_PARAM || n->op == OP_STATE) continue;
-        if (n->type.row != ROW_NONE || op_info[n->op].class == CLASS_PARTIAL || n->op == OP_N_VALID) return true;
+        if (n->type.row != ROW_NONE || op_info[n->op].class == CLASS_PARTIAL || n->op == OP_N_VALID)
+            return true;
         for (int i = 0; i < n->n_args; i++) read[model_arg(m, id, i)] = true;
     }
     return false;
@@ -86,18 +97,25 @@ static bool reads_microbatch(Spec *S, uint32_t next) {
 static int op_update(lua_State *L) {
     Spec *S = spec_of(L);
     need_tracing(S, "update");
-    uint32_t state = need_tensor(L, 1, "update", "the state"), x = need_tensor(L, 2, "update", "the contribution");
+    uint32_t state = need_tensor(L, 1, "update", "the state"),
+             x = need_tensor(L, 2, "update", "the contribution");
     const Node *n = model_at(S->m, state);
     if (n->op != OP_STATE) {
-        fault_raise(S, &(Fault){ .hint = "m.state(name, sizes) makes one" }, "update: expected a state, got %s", kind_text(S, state));
+        fault_raise(S, &(Fault){ .hint = "m.state(name, sizes) makes one" },
+                    "update: expected a state, got %s", kind_text(S, state));
     }
     const char *name = lua_pushstring(L, model_name(S->m, n->addr));
     Origin *origin = &S->origins[n->attr.index];
-    if (origin->updated) fault_simple(S, "update: state '%s' is updated already; a step changes it once", name);
-    if (!is_callable(L, 3)) fault_simple(S, "update: expected a function of (state, total), got %s", describe(L, 3));
+    if (origin->updated)
+        fault_simple(S, "update: state '%s' is updated already; a step changes it once", name);
+    if (!is_callable(L, 3))
+        fault_simple(S, "update: expected a function of (state, total), got %s", describe(L, 3));
     if (model_type(S->m, x)->row != ROW_NONE) {
-        fault_raise(S, &(Fault){ .hint = "m.histogram(ids, count) and m.sum(x, \"microbatch\") reduce over tokens" },
-                    "update: the contribution must be reduced over tokens, is %s", type_text(S, x));
+        fault_raise(
+            S,
+            &(Fault){
+                .hint = "m.histogram(ids, count) and m.sum(x, \"microbatch\") reduce over tokens" },
+            "update: the contribution must be reduced over tokens, is %s", type_text(S, x));
     }
     uint8_t part = S->m->part;
     uint32_t total = spec_node(S, OP_TOTAL, NULL, NULL, &x, 1);
@@ -110,11 +128,13 @@ static int op_update(lua_State *L) {
     uint32_t next = need_tensor(L, lua_gettop(L), "update", "the function's result");
     if (!type_equal(model_type(S->m, next), model_type(S->m, state))) {
         const char *want = type_text(S, state);
-        fault_simple(S, "update: state '%s' is %s, the new value %s", name, want, kind_text(S, next));
+        fault_simple(S, "update: state '%s' is %s, the new value %s", name, want,
+                     kind_text(S, next));
     }
     if (reads_microbatch(S, next)) {
         fault_raise(S, &(Fault){ .hint = "pass it through the contribution: it becomes the total" },
-                    "update: the new value of '%s' reads a value that ends with its microbatch", name);
+                    "update: the new value of '%s' reads a value that ends with its microbatch",
+                    name);
     }
     origin = &S->origins[model_at(S->m, state)->attr.index];
     origin->updated = true;
@@ -126,7 +146,9 @@ static int op_update(lua_State *L) {
 
 void effects_open(Spec *S, int module, int core) {
     lua_State *L = S->L;
-    static const luaL_Reg shown[] = { { "loss", op_loss }, { "metric", op_metric }, { "update", op_update }, { NULL, NULL } };
+    static const luaL_Reg shown[] = {
+        { "loss", op_loss }, { "metric", op_metric }, { "update", op_update }, { NULL, NULL }
+    };
     lua_pushvalue(L, module);
     luaL_setfuncs(L, shown, 0);
     lua_pop(L, 1);

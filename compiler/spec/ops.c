@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with options, sources, and what dsl/ops.lua builds the named row operations from (`core`,
-// never seen by a spec).
+// Operations with options, sources, and what dsl/ops.lua builds the named row operations from
+// (`core`, never seen by a spec).
 #include <math.h>
 #include <stdio.h>
 
 #include "compiler/spec/internal.h"
 
-/* Reading arguments ------------------------------------------------------------------------------------ */
+/* Reading arguments --------------------------------------------------------------------------- */
 
-static int64_t option_integer(lua_State *L, int i, const char *name, const char *op, int64_t otherwise, int64_t lo) {
+static int64_t option_integer(lua_State *L, int i, const char *name, const char *op,
+                              int64_t otherwise, int64_t lo) {
     if (!has_option(L, i, name)) return otherwise;
     int64_t n = need_integer(L, lua_gettop(L), op, name, lo, INT32_MAX);
     lua_pop(L, 1);
     return n;
 }
 
-static double option_number(lua_State *L, int i, const char *name, const char *op, double otherwise) {
+static double option_number(lua_State *L, int i, const char *name, const char *op,
+                            double otherwise) {
     if (!has_option(L, i, name)) return otherwise;
     double x = need_number(L, lua_gettop(L), op, name);
     lua_pop(L, 1);
@@ -23,7 +25,8 @@ static double option_number(lua_State *L, int i, const char *name, const char *o
 }
 
 // One of `words` (as many as values 0..n-1); fails naming them.
-static int need_choice(lua_State *L, int i, const char *op, const char *what, const char *const *words, int n) {
+static int need_choice(lua_State *L, int i, const char *op, const char *what,
+                       const char *const *words, int n) {
     const char *given = lua_type(L, i) == LUA_TSTRING ? lua_tostring(L, i) : NULL;
     Text list = { 0 };
     for (int k = 0; k < n; k++) {
@@ -35,7 +38,8 @@ static int need_choice(lua_State *L, int i, const char *op, const char *what, co
     }
     lua_pushstring(L, text_cstr(&list));
     text_finish(&list);
-    fault_simple(spec_of(L), "%s: %s must be %s, got %s", op, what, lua_tostring(L, -1), describe(L, i));
+    fault_simple(spec_of(L), "%s: %s must be %s, got %s", op, what, lua_tostring(L, -1),
+                 describe(L, i));
 }
 
 static int need_precision(lua_State *L, int i, const char *op, int n) {
@@ -52,8 +56,10 @@ static int need_sizes(lua_State *L, int i, const char *op, int32_t *dims, int64_
     for (int k = 0; k < n; k++) {
         char what[16];
         snprintf(what, sizeof what, "axis %d", k + 1);
-        if (list) lua_geti(L, i, k + 1);
-        else lua_pushvalue(L, i + k);
+        if (list)
+            lua_geti(L, i, k + 1);
+        else
+            lua_pushvalue(L, i + k);
         dims[k] = (int32_t)need_integer(L, lua_gettop(L), op, what, lo, INT32_MAX);
         lua_pop(L, 1);
     }
@@ -65,12 +71,16 @@ static int need_axis(lua_State *L, int i, const char *op, uint32_t x) {
     Spec *S = spec_of(L);
     int rank = model_type(S->m, x)->rank;
     if (is_tensor(L, i)) {
-        fault_raise(S, &(Fault){ .hint = "put it in parentheses to keep its first result: (m.split(x, 2))" },
-                    "%s: the axis is a tensor; a call that gives two results was passed on whole", op);
+        fault_raise(
+            S,
+            &(Fault){ .hint = "put it in parentheses to keep its first result: (m.split(x, 2))" },
+            "%s: the axis is a tensor; a call that gives two results was passed on whole", op);
     }
-    int64_t axis = lua_isnoneornil(L, i) ? -1 : need_integer(L, i, op, "the axis", INT32_MIN, INT32_MAX);
+    int64_t axis =
+        lua_isnoneornil(L, i) ? -1 : need_integer(L, i, op, "the axis", INT32_MIN, INT32_MAX);
     int64_t at = axis < 0 ? rank + axis : axis - 1;
-    if (at < 0 || at >= rank) fault_simple(S, "%s: no feature axis %lld in %s", op, (long long)axis, type_text(S, x));
+    if (at < 0 || at >= rank)
+        fault_simple(S, "%s: no feature axis %lld in %s", op, (long long)axis, type_text(S, x));
     return (int)at;
 }
 
@@ -84,7 +94,7 @@ static int push(lua_State *L, uint32_t id) {
     return 1;
 }
 
-/* Sources ------------------------------------------------------------------------------------------------ */
+/* Sources ------------------------------------------------------------------------------------- */
 
 static int op_tokens(lua_State *L) {
     int64_t k = lua_isnoneornil(L, 1) ? 0 : need_integer(L, 1, "tokens", "k", 0, 1 << 20);
@@ -119,7 +129,8 @@ static int op_uniform(lua_State *L) {
 
 static int op_constant(lua_State *L) {
     Spec *S = spec_of(L);
-    if (!lua_istable(L, 1)) fault_simple(S, "constant takes a list of numbers, got %s", describe(L, 1));
+    if (!lua_istable(L, 1))
+        fault_simple(S, "constant takes a list of numbers, got %s", describe(L, 1));
     lua_Integer n = luaL_len(L, 1);
     if (n < 1) fault_simple(S, "constant: the list has no numbers");
     if (n > LIMIT_CONSTANTS - (lua_Integer)S->m->n_constants)
@@ -135,7 +146,7 @@ static int op_constant(lua_State *L) {
     return push(L, spec_checked(S, model_constant(S->m, values, (int)n), NULL));
 }
 
-/* Contractions --------------------------------------------------------------------------------------------- */
+/* Contractions -------------------------------------------------------------------------------- */
 
 static int op_matmul(lua_State *L) {
     Spec *S = spec_of(L);
@@ -144,7 +155,8 @@ static int op_matmul(lua_State *L) {
     Attr attr = { .raw = { 0, 0 } };
     attr.mm.over = (int32_t)option_integer(L, 3, "over", "matmul", 1, 1);
     attr.mm.each = (int32_t)option_integer(L, 3, "each", "matmul", 0, 0);
-    if (has_option(L, 3, "precision")) attr.mm.precision = (uint8_t)need_precision(L, lua_gettop(L), "matmul", 3);
+    if (has_option(L, 3, "precision"))
+        attr.mm.precision = (uint8_t)need_precision(L, lua_gettop(L), "matmul", 3);
     uint32_t id = spec_node(S, OP_MATMUL, &attr, NULL, args, 2);
     int hops = 0;
     uint32_t weight = weight_of(S->m, args[1], &hops);
@@ -166,7 +178,8 @@ static int op_attend(lua_State *L) {
     Attr attr = { .raw = { 0, 0 } };
     attr.attend.causal = true;
     if (lua_istable(L, 4) && lua_getfield(L, 4, "causal") != LUA_TNIL) {
-        if (!lua_isboolean(L, -1)) fault_simple(S, "attend: causal must be true or false, got %s", describe(L, -1));
+        if (!lua_isboolean(L, -1))
+            fault_simple(S, "attend: causal must be true or false, got %s", describe(L, -1));
         attr.attend.causal = lua_toboolean(L, -1);
     }
     attr.attend.window = (int32_t)option_integer(L, 4, "window", "attend", 0, 1);
@@ -178,7 +191,7 @@ static int op_attend(lua_State *L) {
     return push(L, spec_checked(S, model_node(S->m, OP_ATTEND, &attr, NULL, args, n), "kv_heads"));
 }
 
-/* Whole rows and moves --------------------------------------------------------------------------------------- */
+/* Whole rows and moves ------------------------------------------------------------------------ */
 
 static int op_rotate(lua_State *L) {
     static const char *const pairs[] = { "half", "adjacent" };
@@ -189,12 +202,14 @@ static int op_rotate(lua_State *L) {
     Attr attr = { .raw = { 0, 0 } };
     attr.turn.sign = 1;
     attr.turn.factor = (float)option_number(L, 3, "factor", "rotate", 1);
-    if (has_option(L, 3, "pairs")) attr.turn.pairs = (uint8_t)need_choice(L, lua_gettop(L), "rotate", "pairs", pairs, 2);
+    if (has_option(L, 3, "pairs"))
+        attr.turn.pairs = (uint8_t)need_choice(L, lua_gettop(L), "rotate", "pairs", pairs, 2);
     spec_here(S);
     return push(L, spec_checked(S, model_node(S->m, OP_ROTATE, &attr, NULL, args, 3), "dims"));
 }
 
-static int with_count(lua_State *L, Op op, const char *what, int64_t lo, int64_t hi, const char *field) {
+static int with_count(lua_State *L, Op op, const char *what, int64_t lo, int64_t hi,
+                      const char *field) {
     Spec *S = spec_of(L);
     const char *name = op_info[op].text;
     uint32_t x = need_tensor(L, 1, name, "the first operand");
@@ -222,7 +237,7 @@ static int op_cast(lua_State *L) {
     return push(L, spec_node(spec_of(L), OP_CAST, &attr, NULL, &x, 1));
 }
 
-/* Shapes ------------------------------------------------------------------------------------------------------ */
+/* Shapes -------------------------------------------------------------------------------------- */
 
 static int op_reshape(lua_State *L) {
     Spec *S = spec_of(L);
@@ -233,18 +248,20 @@ static int op_reshape(lua_State *L) {
     for (int i = 0; i < n; i++) {
         if (!dims[i] || (dims[i] < 0 && hole >= 0))
             fault_simple(S, "reshape: sizes must be positive, one of them may be -1");
-        if (dims[i] < 0) hole = i;
-        else rest = min_i64(rest * dims[i], LIMIT_FEATURES + 1);
+        if (dims[i] < 0)
+            hole = i;
+        else
+            rest = min_i64(rest * dims[i], LIMIT_FEATURES + 1);
     }
     if (hole >= 0) {
         if (total % rest || total / rest > INT32_MAX) {
-            fault_simple(S, "reshape: %s holds %lld features, which %lld does not divide", type_text(S, x),
-                         (long long)total, (long long)rest);
+            fault_simple(S, "reshape: %s holds %lld features, which %lld does not divide",
+                         type_text(S, x), (long long)total, (long long)rest);
         }
         dims[hole] = (int32_t)(total / rest);
     } else if (rest != total) {
-        fault_simple(S, "reshape: %s holds %lld features, the new shape holds %lld", type_text(S, x),
-                     (long long)total, (long long)rest);
+        fault_simple(S, "reshape: %s holds %lld features, the new shape holds %lld",
+                     type_text(S, x), (long long)total, (long long)rest);
     }
     spec_here(S);
     return push(L, spec_checked(S, model_reshape(S->m, x, dims, n), NULL));
@@ -284,8 +301,10 @@ static int op_concat(lua_State *L) {
         if (t->rank != to.rank) continue;
         Type wide = to;
         wide.dim[to.rank - 1] = t->dim[t->rank - 1];
-        bool fits = t->row == to.row || t->row == ROW_NONE || (t->row == ROW_E && t->route == to.route);
-        for (int a = 0; a + 1 < to.rank; a++) fits = fits && (t->dim[a] == 1 || t->dim[a] == to.dim[a]);
+        bool fits =
+            t->row == to.row || t->row == ROW_NONE || (t->row == ROW_E && t->route == to.route);
+        for (int a = 0; a + 1 < to.rank; a++)
+            fits = fits && (t->dim[a] == 1 || t->dim[a] == to.dim[a]);
         wide.kind = t->kind;
         if (!fits || type_equal(t, &wide)) continue;
         spec_here(S);
@@ -296,7 +315,7 @@ static int op_concat(lua_State *L) {
     return push(L, spec_node(S, OP_CONCAT, &attr, NULL, parts, n));
 }
 
-/* core: for dsl/ops.lua ----------------------------------------------------------------------------------------- */
+/* core: for dsl/ops.lua ----------------------------------------------------------------------- */
 
 // core.tensor(op, what, x): x, or the error that it is none.
 static int core_tensor(lua_State *L) {
@@ -334,7 +353,8 @@ static int core_reduce(lua_State *L) {
     int which = luaL_checkoption(L, 1, NULL, (const char *const[]){ "sum", "amax", NULL });
     uint32_t x = need_tensor(L, 2, names[which], "x");
     Attr attr = { .raw = { 0, 0 } };
-    for (lua_Integer i = luaL_checkinteger(L, 3); i <= luaL_checkinteger(L, 4); i++) attr.axes |= 1u << (i - 1);
+    for (lua_Integer i = luaL_checkinteger(L, 3); i <= luaL_checkinteger(L, 4); i++)
+        attr.axes |= 1u << (i - 1);
     return push(L, spec_node(spec_of(L), which ? OP_AMAX : OP_SUM, &attr, NULL, &x, 1));
 }
 
@@ -369,36 +389,46 @@ static int core_slice(lua_State *L) {
     Spec *S = spec_of(L);
     uint32_t x = need_tensor(L, 1, "slice", "x");
     spec_here(S);
-    return push(L, spec_checked(S, model_slice(S->m, x, (int)luaL_checkinteger(L, 2) - 1, (int32_t)luaL_checkinteger(L, 3),
-                                               (int32_t)luaL_checkinteger(L, 4)), NULL));
+    return push(L, spec_checked(S,
+                                model_slice(S->m, x, (int)luaL_checkinteger(L, 2) - 1,
+                                            (int32_t)luaL_checkinteger(L, 3),
+                                            (int32_t)luaL_checkinteger(L, 4)),
+                                NULL));
 }
 
 static uint32_t need_route(lua_State *L, int i, const char *op) {
     Spec *S = spec_of(L);
     uint32_t id = is_tensor(L, i);
     if (id && model_type(S->m, id)->kind == KIND_ROUTE) return id;
-    fault_raise(S, &(Fault){ .hint = "m.route(ids, experts) makes one" }, "%s: expected a route, got %s", op, describe(L, i));
+    fault_raise(S, &(Fault){ .hint = "m.route(ids, experts) makes one" },
+                "%s: expected a route, got %s", op, describe(L, i));
 }
 
 // core.route(ids, experts, capacity): capacity 0 is dropless.
 static int core_route(lua_State *L) {
     uint32_t ids = need_tensor(L, 1, "route", "ids");
     Attr attr = { .raw = { 0, 0 } };
-    attr.route.experts = (int32_t)need_integer(L, 2, "route", "the number of experts", 1, INT32_MAX);
+    attr.route.experts =
+        (int32_t)need_integer(L, 2, "route", "the number of experts", 1, INT32_MAX);
     attr.route.capacity = (float)need_number(L, 3, "route", "capacity");
     return push(L, spec_node(spec_of(L), OP_ROUTE, &attr, NULL, &ids, 1));
 }
 
-static int route_top_k(const Model *m, uint32_t route) { return model_type(m, model_arg(m, route, 0))->dim[0]; }
+static int route_top_k(const Model *m, uint32_t route) {
+    return model_type(m, model_arg(m, route, 0))->dim[0];
+}
 
-// core.dispatch(x, route, each): a token goes to all its rows, or with `each` every choice is its own.
+// core.dispatch(x, route, each): a token goes to all its rows, or with `each` every choice is its
+// own.
 static int core_dispatch(lua_State *L) {
     Spec *S = spec_of(L);
     uint32_t x = need_tensor(L, 1, "dispatch", "x"), route = need_route(L, 2, "dispatch");
     const Type *t = model_type(S->m, x);
     if (t->row != ROW_T) fault_simple(S, "dispatch: x must be per token, is %s", type_text(S, x));
     if (!lua_toboolean(L, 3)) {
-        if (t->rank == MAX_RANK) fault_simple(S, "dispatch: at most %d feature axes, x is %s", MAX_RANK - 1, type_text(S, x));
+        if (t->rank == MAX_RANK)
+            fault_simple(S, "dispatch: at most %d feature axes, x is %s", MAX_RANK - 1,
+                         type_text(S, x));
         Type to = *t;
         memmove(to.dim + 1, to.dim, sizeof *to.dim * to.rank);
         to.dim[0] = 1;
@@ -436,16 +466,20 @@ static int core_experts(lua_State *L) {
 // core.options(op, options, "name name ...")
 static int core_options(lua_State *L) {
     check_options(L, 2, luaL_checkstring(L, 1), luaL_checkstring(L, 3));
-    if (lua_istable(L, 2)) lua_settop(L, 2);
-    else lua_newtable(L);
+    if (lua_istable(L, 2))
+        lua_settop(L, 2);
+    else
+        lua_newtable(L);
     return 1;
 }
 
 // core.fail(message, hint, field)
 static int core_fail(lua_State *L) {
     const char *field = luaL_optstring(L, 3, NULL);
-    fault_raise(spec_of(L), &(Fault){ .hint = luaL_optstring(L, 2, NULL), .word = field, .field = field != NULL }, "%s",
-                luaL_checkstring(L, 1));
+    fault_raise(
+        spec_of(L),
+        &(Fault){ .hint = luaL_optstring(L, 2, NULL), .word = field, .field = field != NULL }, "%s",
+        luaL_checkstring(L, 1));
 }
 
 static int core_describe(lua_State *L) {
@@ -461,17 +495,32 @@ static int core_eps(lua_State *L) {
 
 void ops_open(Spec *S, int module, int core) {
     static const luaL_Reg shown[] = {
-        { "tokens", op_tokens }, { "labels", op_labels }, { "positions", op_positions }, { "uniform", op_uniform },
-        { "constant", op_constant }, { "matmul", op_matmul }, { "attend", op_attend }, { "rotate", op_rotate },
-        { "top_k", op_top_k }, { "one_hot", op_one_hot }, { "shift", op_shift }, { "cast", op_cast },
-        { "reshape", op_reshape }, { "concat", op_concat }, { NULL, NULL },
+        { "tokens", op_tokens },   { "labels", op_labels },     { "positions", op_positions },
+        { "uniform", op_uniform }, { "constant", op_constant }, { "matmul", op_matmul },
+        { "attend", op_attend },   { "rotate", op_rotate },     { "top_k", op_top_k },
+        { "one_hot", op_one_hot }, { "shift", op_shift },       { "cast", op_cast },
+        { "reshape", op_reshape }, { "concat", op_concat },     { NULL, NULL },
     };
     static const luaL_Reg hidden[] = {
-        { "tensor", core_tensor }, { "axis", core_axis }, { "rank", core_rank }, { "row", core_row },
-        { "shape", core_shape }, { "reduce", core_reduce }, { "rows", core_rows }, { "valid", core_valid },
-        { "n_valid", core_n_valid }, { "slice", core_slice }, { "route", core_route }, { "dispatch", core_dispatch },
-        { "collect", core_collect }, { "experts", core_experts }, { "options", core_options }, { "fail", core_fail },
-        { "describe", core_describe }, { "eps", core_eps }, { NULL, NULL },
+        { "tensor", core_tensor },
+        { "axis", core_axis },
+        { "rank", core_rank },
+        { "row", core_row },
+        { "shape", core_shape },
+        { "reduce", core_reduce },
+        { "rows", core_rows },
+        { "valid", core_valid },
+        { "n_valid", core_n_valid },
+        { "slice", core_slice },
+        { "route", core_route },
+        { "dispatch", core_dispatch },
+        { "collect", core_collect },
+        { "experts", core_experts },
+        { "options", core_options },
+        { "fail", core_fail },
+        { "describe", core_describe },
+        { "eps", core_eps },
+        { NULL, NULL },
     };
     lua_State *L = S->L;
     lua_pushvalue(L, module);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matcher: backtracking over the pattern's text. Every comparison and every try is one step; once
-// the steps are used up or the pattern proves malformed, every further try fails at once.
+// The matcher: backtracking over the pattern's text. Every comparison and every try is one step;
+// once the steps are used up or the pattern proves malformed, every further try fails at once.
 #include "compiler/spec/pattern.h"
 
 #include <ctype.h>
@@ -17,7 +17,8 @@ static const char *malformed(Pattern *p, const char *why) {
 
 // Past the single-character class at `at`: "x", "%x", ".", "[...]".
 static const char *class_end(Pattern *p, const char *at) {
-    if (*at == '%') return at + 1 < p->pattern_end ? at + 2 : malformed(p, "the pattern ends with '%'");
+    if (*at == '%')
+        return at + 1 < p->pattern_end ? at + 2 : malformed(p, "the pattern ends with '%'");
     if (*at != '[') return at + 1;
     at++;
     if (at < p->pattern_end && *at == '^') at++;
@@ -96,7 +97,8 @@ static const char *match_shortest(Pattern *p, const char *s, const char *at, con
 }
 
 static const char *open_capture(Pattern *p, const char *s, const char *at, ptrdiff_t bytes) {
-    if (p->n_captures == PATTERN_CAPTURES) return malformed(p, "the pattern has more than 32 captures");
+    if (p->n_captures == PATTERN_CAPTURES)
+        return malformed(p, "the pattern has more than 32 captures");
     p->captures[p->n_captures++] = (Capture){ s, bytes };
     const char *result = match_here(p, s, at);
     if (!result) p->n_captures--;
@@ -139,15 +141,18 @@ static const char *match_again(Pattern *p, const char *s, int digit) {
 
 // Whether a frontier "%f[set]" with `set` .. `end` holds before `s`.
 static bool at_frontier(Pattern *p, const char *s, const char *set, const char *end) {
-    int before = s == p->text ? 0 : (unsigned char)s[-1], after = s == p->text_end ? 0 : (unsigned char)*s;
+    int before = s == p->text ? 0 : (unsigned char)s[-1],
+        after = s == p->text_end ? 0 : (unsigned char)*s;
     return !in_set(p, before, set, end) && in_set(p, after, set, end);
 }
 
 static const char *match_loop(Pattern *p, const char *s, const char *at) {
     while (at < p->pattern_end) {
         if (spent(p)) return NULL;
-        if (*at == '(') return at + 1 < p->pattern_end && at[1] == ')' ? open_capture(p, s, at + 2, CAPTURE_POSITION)
-                                                                      : open_capture(p, s, at + 1, CAPTURE_OPEN);
+        if (*at == '(')
+            return at + 1 < p->pattern_end && at[1] == ')'
+                       ? open_capture(p, s, at + 2, CAPTURE_POSITION)
+                       : open_capture(p, s, at + 1, CAPTURE_OPEN);
         if (*at == ')') return close_capture(p, s, at + 1);
         if (*at == '$' && at + 1 == p->pattern_end) return s == p->text_end ? s : NULL;
         if (*at == '%' && at + 1 < p->pattern_end) {
@@ -159,7 +164,8 @@ static const char *match_loop(Pattern *p, const char *s, const char *at) {
             }
             if (at[1] == 'f') {
                 at += 2;
-                if (at >= p->pattern_end || *at != '[') return malformed(p, "'%f' in the pattern needs a '['");
+                if (at >= p->pattern_end || *at != '[')
+                    return malformed(p, "'%f' in the pattern needs a '['");
                 const char *set = at;
                 at = class_end(p, set);
                 if (!at || !at_frontier(p, s, set, at)) return NULL;
@@ -204,7 +210,8 @@ const char *pattern_match(Pattern *p, const char *at) {
     p->n_captures = 0;
     const char *end = match_here(p, at, p->pattern);
     for (int i = 0; end && i < p->n_captures; i++) {
-        if (p->captures[i].bytes == CAPTURE_OPEN) return malformed(p, "a '(' in the pattern has no ')'");
+        if (p->captures[i].bytes == CAPTURE_OPEN)
+            return malformed(p, "a '(' in the pattern has no ')'");
     }
     return end;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lua's string patterns with a bound on the work: a hostile pattern takes exponential time, and no hook
-// of the interpreter runs inside a C function.
+// Lua's string patterns with a bound on the work: a hostile pattern takes exponential time, and no
+// hook of the interpreter runs inside a C function.
 #ifndef MOEC_SPEC_PATTERN_H
 #define MOEC_SPEC_PATTERN_H
 
@@ -24,8 +24,8 @@ typedef struct Pattern {
     Capture captures[PATTERN_CAPTURES];
 } Pattern;
 
-// Matches the whole pattern (a leading ^ already skipped) at `at`; returns the end of the match or NULL.
-// After NULL look at `error`, and at steps > max_steps.
+// Matches the whole pattern (a leading ^ already skipped) at `at`; returns the end of the match or
+// NULL. After NULL look at `error`, and at steps > max_steps.
 const char *pattern_match(Pattern *p, const char *at);
 
 #endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a spec is, and how its errors are told.
 //
-// The place of an error or a node is the innermost line of user code on the Lua stack; frames of dsl/
-// are never shown. While m.model runs its layers there may be none: then it is the line on which the
-// innermost block was constructed. Where a field is to blame and a built-in block is at work inside the
-// innermost user frame, the place is that field. Lua knows lines only: columns are found by reading the
-// source from the constructor's line on, skipping strings and comments (scan_*). What cannot be found
-// that way (a table built elsewhere) falls back to the whole line; the message names the field anyway.
+// The place of an error or a node is the innermost line of user code on the Lua stack; frames of
+// dsl/ are never shown. While m.model runs its layers there may be none: then it is the line on
+// which the innermost block was constructed. Where a field is to blame and a built-in block is at
+// work inside the innermost user frame, the place is that field. Lua knows lines only: columns are
+// found by reading the source from the constructor's line on, skipping strings and comments
+// (scan_*). What cannot be found that way (a table built elsewhere) falls back to the whole line;
+// the message names the field anyway.
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,13 @@
 
 const char spec_diag_type[] = "moec.diag";
 
-/* Reading source -------------------------------------------------------------------------------- */
+/* Reading source ------------------------------------------------------------------------------ */
 
-typedef struct Token { const char *at; size_t bytes; char kind /* i: name, s: string, or itself; 0: end */; } Token;
+typedef struct Token {
+    const char *at;
+    size_t bytes;
+    char kind /* i: name, s: string, or itself; 0: end */;
+} Token;
 
 // Past a long bracket "[==[ ... ]==]" that starts at `s`, or NULL if none starts there.
 static const char *scan_long(const char *s) {
@@ -51,7 +56,8 @@ static Token scan_token(const char *s) {
         while (isalnum((unsigned char)s[t.bytes]) || s[t.bytes] == '.') t.bytes++;
         t.kind = '0';
     } else if (*s == '"' || *s == '\'') {
-        while (s[t.bytes] && s[t.bytes] != *s && s[t.bytes] != '\n') t.bytes += s[t.bytes] == '\\' && s[t.bytes + 1] ? 2 : 1;
+        while (s[t.bytes] && s[t.bytes] != *s && s[t.bytes] != '\n')
+            t.bytes += s[t.bytes] == '\\' && s[t.bytes + 1] ? 2 : 1;
         if (s[t.bytes] == *s) t.bytes++;
         t.kind = 's';
     } else if (end) {
@@ -99,8 +105,8 @@ static const char *line_start(const char *text, uint32_t line) {
     return text;
 }
 
-// The last part of `path` that the source shows as written there: constructor, then fields. `t` is the
-// constructor's name. `whole`: everything was found.
+// The last part of `path` that the source shows as written there: constructor, then fields. `t` is
+// the constructor's name. `whole`: everything was found.
 static Token scan_fields(Token t, const char *path, const char *field, bool *whole) {
     char name[64];
     size_t n = strcspn(path, "/");
@@ -128,14 +134,16 @@ static Token scan_fields(Token t, const char *path, const char *field, bool *who
     return t;
 }
 
-// A line may hold several calls of one constructor: the first that shows the whole path, else the first.
+// A line may hold several calls of one constructor: the first that shows the whole path, else the
+// first.
 static Token scan_path(const char *s, const char *path, const char *field, bool *whole) {
     const char *eol = s + strcspn(s, "\n");
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "/"), path);
     Token first = { 0 };
     *whole = false;
-    for (Token t = scan_name(s, eol, name, false); t.kind; t = scan_name(t.at + t.bytes, eol, name, false)) {
+    for (Token t = scan_name(s, eol, name, false); t.kind;
+         t = scan_name(t.at + t.bytes, eol, name, false)) {
         Token found = scan_fields(t, path, field, whole);
         if (*whole) return found;
         if (!first.kind) first = found;
@@ -143,7 +151,7 @@ static Token scan_path(const char *s, const char *path, const char *field, bool 
     return first;
 }
 
-/* Places ------------------------------------------------------------------------------------------ */
+/* Places -------------------------------------------------------------------------------------- */
 
 static const SourceText *source_of(const Spec *S, const char *chunk) {
     for (uint32_t i = 0; i < S->n_sources; i++) {
@@ -261,13 +269,15 @@ static Loc find_column(Spec *S, const Fault *fault, Place place) {
         } else {
             named = scan_name(s, eol, fault->word, false);
         }
-        if (named.kind) t = named;
-        else if (!fault->field) t = (Token){ 0 };
+        if (named.kind)
+            t = named;
+        else if (!fault->field)
+            t = (Token){ 0 };
     }
     return t.kind ? loc_of_token(place.loc, source->text, t) : whole_line(place.loc, s);
 }
 
-/* Origins ------------------------------------------------------------------------------------------ */
+/* Origins ------------------------------------------------------------------------------------- */
 
 uint32_t weight_of(const Model *m, uint32_t id, int *hops) {
     for (;; ++*hops) {
@@ -295,9 +305,12 @@ void place_origin(Spec *S, uint32_t id, Text *out) {
     const Node *n = &m->nodes[id];
     int hops = 0;
     uint32_t weight = n->op == OP_MATMUL ? weight_of(m, model_arg(m, id, 1), &hops) : 0;
-    if (weight) text_add(out, model_name(m, m->nodes[weight].addr));
-    else if (n->op == OP_PARAM || n->op == OP_STATE) text_add(out, model_name(m, n->addr));
-    else text_add(out, op_info[n->op].text);
+    if (weight)
+        text_add(out, model_name(m, m->nodes[weight].addr));
+    else if (n->op == OP_PARAM || n->op == OP_STATE)
+        text_add(out, model_name(m, n->addr));
+    else
+        text_add(out, op_info[n->op].text);
 }
 
 static void note_origin(Spec *S, const Fault *fault, int i, Loc loc) {
@@ -306,13 +319,15 @@ static void note_origin(Spec *S, const Fault *fault, int i, Loc loc) {
     Loc made = S->m->nodes[origin_of(S->m, id)].loc;
     type_print(S->m, model_type(S->m, id), out);
     text_add(out, " is made ");
-    if (made.line && made.file == loc.file) text_printf(out, "on line %u ", made.line);
-    else if (made.line) text_printf(out, "at %s:%u ", S->m->files[made.file - 1].path, made.line);
+    if (made.line && made.file == loc.file)
+        text_printf(out, "on line %u ", made.line);
+    else if (made.line)
+        text_printf(out, "at %s:%u ", S->m->files[made.file - 1].path, made.line);
     text_add(out, "from ");
     place_origin(S, id, out);
 }
 
-/* Faults -------------------------------------------------------------------------------------------- */
+/* Faults -------------------------------------------------------------------------------------- */
 
 static void text_clear(Text *text) {
     text->bytes = 0;
@@ -333,7 +348,8 @@ static void push_diag(Spec *S, const Fault *fault) {
     if (!place.loc.line && !place.loc.file) place.loc = place_now(S);
     Loc loc = find_column(S, fault, place);
     const SourceText *source = source_at(S, loc.file);
-    S->steps += 1000 + (source ? (int64_t)source->bytes / 16 : 0); // a loop over errors reads the source each time
+    S->steps += 1000 + (source ? (int64_t)source->bytes / 16
+                               : 0); // a loop over errors reads the source each time
 
     const char *notes[2];
     int n_notes = 0;
@@ -406,7 +422,8 @@ static void hook_again(lua_State *L, lua_Debug *ar) {
     fault_again(spec_of(L));
 }
 
-// The limit stays hit: whatever catches the error, or runs while it unwinds, meets it again at once.
+// The limit stays hit: whatever catches the error, or runs while it unwinds, meets it again at
+// once.
 void fault_fatal(Spec *S, const Fault *fault, const char *format, ...) {
     SET_MESSAGE(S, format);
     if (!S->fatal) {
@@ -431,17 +448,22 @@ static const char *strip_place(Spec *S, const char *message, Loc *loc) {
         const char *path = S->sources[i].chunk + 1;
         size_t n = strlen(path);
         char name[LUA_IDSIZE]; // Lua shortens long names to their end
-        if (n + 1 > LUA_IDSIZE) snprintf(name, sizeof name, "...%s", path + n - (LUA_IDSIZE - 4));
-        else snprintf(name, sizeof name, "%s", path);
+        if (n + 1 > LUA_IDSIZE)
+            snprintf(name, sizeof name, "...%s", path + n - (LUA_IDSIZE - 4));
+        else
+            snprintf(name, sizeof name, "%s", path);
         n = strlen(name);
-        if (strncmp(message, name, n) || message[n] != ':' || !isdigit((unsigned char)message[n + 1])) continue;
+        if (strncmp(message, name, n) || message[n] != ':' ||
+            !isdigit((unsigned char)message[n + 1]))
+            continue;
         char *end;
         loc->line = (uint32_t)strtoul(message + n + 1, &end, 10);
         loc->file = S->sources[i].file;
         if (end[0] == ':' && end[1] == ' ') return end + 2;
     }
     size_t n = strcspn(message, ":");
-    if (!strncmp(message, "dsl/", 4) && message[n] == ':' && isdigit((unsigned char)message[n + 1])) {
+    if (!strncmp(message, "dsl/", 4) && message[n] == ':' &&
+        isdigit((unsigned char)message[n + 1])) {
         n += 1 + strspn(message + n + 1, "0123456789");
         if (message[n] == ':' && message[n + 1] == ' ') return message + n + 2;
     }
@@ -454,7 +476,8 @@ int fault_handler(lua_State *L) {
     if (luaL_testudata(L, value, spec_diag_type)) return 1;
     Fault fault = { 0 };
     text_clear(&S->message);
-    if (lua_type(L, value) == LUA_TSTRING && !strcmp(lua_tostring(L, value), "not enough memory")) S->out_of_memory = true;
+    if (lua_type(L, value) == LUA_TSTRING && !strcmp(lua_tostring(L, value), "not enough memory"))
+        S->out_of_memory = true;
     if (lua_type(L, value) == LUA_TSTRING) {
         text_add(&S->message, strip_place(S, lua_tostring(L, value), &fault.at.loc));
     } else {
@@ -467,8 +490,8 @@ int fault_handler(lua_State *L) {
 
 void fault_memory_text(Spec *S, Text *out) {
     Loc loc = find_column(S, &(Fault){ 0 }, (Place){ .loc = S->memory_loc });
-    diag_print(S->m, loc, "the spec needs more than 64 MiB, or a string of more than 64 KiB", NULL, NULL, 0,
-               "sizes are numbers, not tables; is something growing without end?", out);
+    diag_print(S->m, loc, "the spec needs more than 64 MiB, or a string of more than 64 KiB", NULL,
+               NULL, 0, "sizes are numbers, not tables; is something growing without end?", out);
 }
 
 void fault_command(Spec *S, const char *path, Text *out, const char *message, const char *hint) {
@@ -479,8 +502,8 @@ void fault_command(Spec *S, const char *path, Text *out, const char *message, co
     diag_print(S->m, loc, message, NULL, NULL, 0, hint, out);
 }
 
-// Like text_nearest, but a word that contains the other one is nearer than a shorter edit: 'num_heads' is
-// 'heads' rather than 'kv_heads'.
+// Like text_nearest, but a word that contains the other one is nearer than a shorter edit:
+// 'num_heads' is 'heads' rather than 'kv_heads'.
 const char *spec_nearest(const char *word, const char *const *words, int n_words) {
     const char *best = NULL;
     size_t least = 0, n = strlen(word);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// m.model's `parameters`: rules that fill what the makers of parameters left open. A rule is a list of
-// globs over addresses and what to set; later rules win; a glob that matches nothing is an error. What a
-// maker stated (a gain's ones, the router's fp32) is final.
+// m.model's `parameters`: rules that fill what the makers of parameters left open. A rule is a list
+// of globs over addresses and what to set; later rules win; a glob that matches nothing is an
+// error. What a maker stated (a gain's ones, the router's fp32) is final.
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,11 +36,13 @@ static bool glob_matches(const char *glob, const char *text, int64_t *steps) {
     return !*glob;
 }
 
-/* Reading a rule ------------------------------------------------------------------------------------------ */
+/* Reading a rule ------------------------------------------------------------------------------ */
 
-static _Noreturn void bad_value(Spec *S, Place place, const char *pattern, const char *key, const char *want) {
-    fault_raise(S, &(Fault){ .at = place, .word = pattern, .plain = true }, "parameters: %s of '%s' must be %s, got %s", key,
-                pattern, want, describe(S->L, -1));
+static _Noreturn void bad_value(Spec *S, Place place, const char *pattern, const char *key,
+                                const char *want) {
+    fault_raise(S, &(Fault){ .at = place, .word = pattern, .plain = true },
+                "parameters: %s of '%s' must be %s, got %s", key, pattern, want,
+                describe(S->L, -1));
 }
 
 static double need_multiplier(Spec *S, Place place, const char *pattern, const char *key) {
@@ -52,10 +54,14 @@ static double need_multiplier(Spec *S, Place place, const char *pattern, const c
 static void read_init(Spec *S, Place place, Rule *rule) {
     const char *word = lua_type(S->L, -1) == LUA_TSTRING ? lua_tostring(S->L, -1) : NULL;
     rule->has_init = true;
-    if (word && !strcmp(word, "zeros")) rule->init = INIT_ZEROS;
-    else if (word && !strcmp(word, "ones")) rule->init = INIT_ONES;
-    else if (lua_type(S->L, -1) == LUA_TNUMBER) rule->std = need_multiplier(S, place, rule->pattern, "init");
-    else bad_value(S, place, rule->pattern, "init", "a number >= 0, \"zeros\" or \"ones\"");
+    if (word && !strcmp(word, "zeros"))
+        rule->init = INIT_ZEROS;
+    else if (word && !strcmp(word, "ones"))
+        rule->init = INIT_ONES;
+    else if (lua_type(S->L, -1) == LUA_TNUMBER)
+        rule->std = need_multiplier(S, place, rule->pattern, "init");
+    else
+        bad_value(S, place, rule->pattern, "init", "a number >= 0, \"zeros\" or \"ones\"");
 }
 
 static void read_precision(Spec *S, Place place, Rule *rule) {
@@ -64,7 +70,8 @@ static void read_precision(Spec *S, Place place, Rule *rule) {
         if (lua_type(S->L, -1) == LUA_TSTRING && !strcmp(lua_tostring(S->L, -1), words[i]))
             rule->precision = (uint8_t)(PRECISION_FP32 + i);
     }
-    if (!rule->precision) bad_value(S, place, rule->pattern, "precision", "\"fp32\", \"bf16\" or \"mxfp8\"");
+    if (!rule->precision)
+        bad_value(S, place, rule->pattern, "precision", "\"fp32\", \"bf16\" or \"mxfp8\"");
 }
 
 // The rule in the table on top.
@@ -73,7 +80,8 @@ static Rule read_rule(Spec *S, Place place, lua_Integer number) {
     int table = lua_gettop(L);
     Fault fault = { .at = place, .plain = true, .hint = "{ \"*.w_out\", init = 0.01 }" };
     if (!lua_istable(L, table) || lua_geti(L, table, 1) != LUA_TSTRING)
-        fault_raise(S, &fault, "parameters: rule %lld must begin with a pattern of addresses", number);
+        fault_raise(S, &fault, "parameters: rule %lld must begin with a pattern of addresses",
+                    number);
     Rule rule = { .pattern = lua_tostring(L, -1) };
     int n = 0;
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
@@ -103,7 +111,7 @@ static Rule read_rule(Spec *S, Place place, lua_Integer number) {
     return rule;
 }
 
-/* Applying ------------------------------------------------------------------------------------------------- */
+/* Applying ------------------------------------------------------------------------------------ */
 
 static void apply_rule(Spec *S, const Rule *rule, uint32_t i) {
     Param *p = &S->m->params[i];
@@ -113,7 +121,8 @@ static void apply_rule(Spec *S, const Rule *rule, uint32_t i) {
     }
     if (rule->has_decay) p->decay = rule->decay;
     if (rule->has_lr) p->lr = rule->lr;
-    if (rule->precision && p->is_weight && !S->origins[i].precision_final) p->precision = rule->precision;
+    if (rule->precision && p->is_weight && !S->origins[i].precision_final)
+        p->precision = rule->precision;
 }
 
 // The last `parts` parts of an address.
@@ -134,7 +143,9 @@ static _Noreturn void matches_nothing(Spec *S, Place place, const char *glob) {
         if (!S->m->params[i].is_state) words[n++] = star ? ending(address, parts) : address;
     }
     const char *near = *tail ? spec_nearest(tail, words, n) : NULL;
-    Fault fault = { .at = place, .word = glob, .plain = true, .hint = "moec check -v lists the addresses" };
+    Fault fault = {
+        .at = place, .word = glob, .plain = true, .hint = "moec check -v lists the addresses"
+    };
     if (near) fault.hint = fault_hint(S, "did you mean '%.*s%s'?", (int)(tail - glob), glob, near);
     fault_raise(S, &fault, "parameters: '%s' matches no parameter", glob);
 }

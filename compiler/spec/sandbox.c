@@ -12,17 +12,21 @@
 void sandbox_charge(Spec *S, int64_t steps) {
     S->steps += steps;
     // Bytes allocated count too: joining long strings costs time that no instruction shows.
-    if (S->steps + (int64_t)(S->churn >> 10) <= LIMIT_STEPS) return;
-    fault_fatal(S, &(Fault){ .plain = true, .hint = "a spec runs once, at compile time; is this loop meant to end?" },
+    if (S->steps + (int64_t)(S->churn >> 8) <= LIMIT_STEPS) return;
+    fault_fatal(S,
+                &(Fault){ .plain = true,
+                          .hint = "a spec runs once, at compile time; is this loop meant to end?" },
                 "the spec ran for 20,000,000 steps without ending");
 }
 
-/* Missing names and refused writes --------------------------------------------------------------------- */
+/* Missing names and refused writes ------------------------------------------------------------ */
 
-static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
-// The string key of the table at `i` nearest to `word`, or NULL. Leaves a value on the stack that keeps
-// the names alive.
+// The string key of the table at `i` nearest to `word`, or NULL. Leaves a value on the stack that
+// keeps the names alive.
 static const char *nearest_key(lua_State *L, int i, const char *word) {
     int n = 0;
     for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1)) n++;
@@ -36,9 +40,11 @@ static const char *nearest_key(lua_State *L, int i, const char *word) {
 }
 
 static _Noreturn void unknown_global(lua_State *L, const char *name) {
-    static const char *const refused[] = { "_G", "collectgarbage", "coroutine", "debug", "dofile", "getmetatable",
-                                           "io", "load", "loadfile", "next", "os", "package", "rawequal", "rawget",
-                                           "rawlen", "rawset", "utf8", "warn", "xpcall" };
+    static const char *const refused[] = { "_G",       "collectgarbage", "coroutine", "debug",
+                                           "dofile",   "getmetatable",   "io",        "load",
+                                           "loadfile", "next",           "os",        "package",
+                                           "rawequal", "rawget",         "rawlen",    "rawset",
+                                           "utf8",     "warn",           "xpcall" };
     Spec *S = spec_of(L);
     Fault fault = { .word = name };
     for (int i = 0; i < COUNT_OF(refused); i++) {
@@ -63,7 +69,8 @@ static int missing(lua_State *L) {
     Fault fault = { .word = name };
     if (near) fault.hint = fault_hint(S, "did you mean '%s.%s'?", module ? "m" : where, near);
     if (!strncmp(name, "random", 6) && !strcmp(where, "math"))
-        fault.hint = "a spec says the same in every run; m.uniform(n...) draws numbers in the model";
+        fault.hint =
+            "a spec says the same in every run; m.uniform(n...) draws numbers in the model";
     fault_raise(S, &fault, "%s has no '%s'", where, name);
 }
 
@@ -113,7 +120,7 @@ void sandbox_proxy(lua_State *L, const char *name) {
     lua_remove(L, real);
 }
 
-/* pairs ------------------------------------------------------------------------------------------------- */
+/* pairs --------------------------------------------------------------------------------------- */
 
 // Numbers, then strings, then false and true.
 static int rank_of(lua_State *L, int i) {
@@ -126,8 +133,10 @@ static int rank_of(lua_State *L, int i) {
 
 static int key_before(lua_State *L) {
     int a = rank_of(L, 1), b = rank_of(L, 2);
-    if (a != b || a == 2) lua_pushboolean(L, a != b ? a < b : lua_toboolean(L, 1) < lua_toboolean(L, 2));
-    else lua_pushboolean(L, lua_compare(L, 1, 2, LUA_OPLT));
+    if (a != b || a == 2)
+        lua_pushboolean(L, a != b ? a < b : lua_toboolean(L, 1) < lua_toboolean(L, 2));
+    else
+        lua_pushboolean(L, lua_compare(L, 1, 2, LUA_OPLT));
     return 1;
 }
 
@@ -158,7 +167,8 @@ static int sandbox_pairs(lua_State *L) {
     for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
         int type = lua_type(L, -2);
         if (type != LUA_TNUMBER && type != LUA_TSTRING && type != LUA_TBOOLEAN)
-            return luaL_error(L, "pairs: keys have an order here, and %s has none", describe(L, -2));
+            return luaL_error(L, "pairs: keys have an order here, and %s has none",
+                              describe(L, -2));
         lua_pushvalue(L, -2);
         lua_rawseti(L, 2, ++n);
     }
@@ -174,7 +184,7 @@ static int sandbox_pairs(lua_State *L) {
     return 3;
 }
 
-/* Functions --------------------------------------------------------------------------------------------- */
+/* Functions ----------------------------------------------------------------------------------- */
 
 static int sandbox_pcall(lua_State *L) {
     Spec *S = spec_of(L);
@@ -197,7 +207,8 @@ static int sandbox_pcall(lua_State *L) {
     S->depth_include = depth;
     if (S->fatal) fault_again(S);
     // A buffer that cannot grow says so in an error of its own.
-    S->out_of_memory |= status == LUA_ERRMEM || (lua_type(L, -1) == LUA_TSTRING && !strcmp(lua_tostring(L, -1), "not enough memory"));
+    S->out_of_memory |= status == LUA_ERRMEM || (lua_type(L, -1) == LUA_TSTRING &&
+                                                 !strcmp(lua_tostring(L, -1), "not enough memory"));
     if (S->out_of_memory) lua_error(L);
     if (luaL_testudata(L, -1, spec_diag_type)) lua_getiuservalue(L, -1, 1);
     lua_pushboolean(L, false);
@@ -211,7 +222,8 @@ static int sandbox_setmetatable(lua_State *L) {
     luaL_argexpected(L, lua_istable(L, 2) || lua_isnil(L, 2), 2, "nil or table");
     if (lua_istable(L, 2)) {
         lua_pushliteral(L, "__gc");
-        if (lua_rawget(L, 2) != LUA_TNIL) return luaL_error(L, "setmetatable: '__gc' is not available in a spec");
+        if (lua_rawget(L, 2) != LUA_TNIL)
+            return luaL_error(L, "setmetatable: '__gc' is not available in a spec");
         lua_pop(L, 1);
     }
     lua_settop(L, 2);
@@ -226,8 +238,10 @@ int sandbox_tostring(lua_State *L) {
     luaL_checkany(L, 1);
     int type = lua_type(L, 1);
     bool plain = type == LUA_TTABLE || type == LUA_TFUNCTION;
-    if (plain && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL) lua_pushstring(L, lua_typename(L, type));
-    else luaL_tolstring(L, 1, NULL);
+    if (plain && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL)
+        lua_pushstring(L, lua_typename(L, type));
+    else
+        luaL_tolstring(L, 1, NULL);
     return 1;
 }
 
@@ -248,9 +262,12 @@ int sandbox_print(lua_State *L) {
     size_t bytes;
     const char *text = lua_tolstring(L, -1, &bytes);
     S->logged += bytes;
-    if (S->logged > LIMIT_LOG) fault_simple(S, "print: more than %d bytes of output", (int)LIMIT_LOG);
-    if (S->options && S->options->log) text_add_n(S->options->log, text, bytes);
-    else fwrite(text, 1, bytes, stderr);
+    if (S->logged > LIMIT_LOG)
+        fault_simple(S, "print: more than %d bytes of output", (int)LIMIT_LOG);
+    if (S->options && S->options->log)
+        text_add_n(S->options->log, text, bytes);
+    else
+        fwrite(text, 1, bytes, stderr);
     return 0;
 }
 
@@ -265,9 +282,10 @@ static int sandbox_require(lua_State *L) {
     return 1;
 }
 
-/* Chunks -------------------------------------------------------------------------------------------------- */
+/* Chunks -------------------------------------------------------------------------------------- */
 
-void sandbox_run(Spec *S, const char *chunk, const char *text, size_t bytes, bool user, int n_args) {
+void sandbox_run(Spec *S, const char *chunk, const char *text, size_t bytes, bool user,
+                 int n_args) {
     lua_State *L = S->L;
     // Text only: bytecode can break the interpreter.
     if (luaL_loadbufferx(L, text, bytes, chunk, "t")) {
@@ -292,7 +310,8 @@ static bool stays_inside(const char *name) {
 // Whether the file, links followed, lies below the spec's folder.
 static bool is_below(const char *folder, const char *path) {
     char top[PATH_MAX], file[PATH_MAX];
-    if (!realpath(folder, top) || !realpath(path, file)) return true; // reading it fails with the reason
+    if (!realpath(folder, top) || !realpath(path, file))
+        return true; // reading it fails with the reason
     size_t n = strlen(top);
     return !strcmp(top, "/") || (!strncmp(file, top, n) && file[n] == '/');
 }
@@ -305,12 +324,15 @@ int sandbox_include(lua_State *L) {
         fault_raise(S, &(Fault){ .hint = "name a file in the spec's folder or below it" },
                     "include: '%s' lies outside of the spec's folder", name);
     }
-    if (S->depth_include >= 16) fault_simple(S, "include: '%s' is nested 16 deep; does a file include itself?", name);
+    if (S->depth_include >= 16)
+        fault_simple(S, "include: '%s' is nested 16 deep; does a file include itself?", name);
     char *text;
     size_t bytes;
     if (!file_exists(path)) fault_simple(S, "include: there is no file '%s'", path);
-    if (file_read(path, S->arena, &text, &bytes) != OK) fault_simple(S, "include: %s", status_message());
-    if (bytes > LIMIT_SOURCE) fault_simple(S, "include: '%s' has more than %d bytes", path, (int)LIMIT_SOURCE);
+    if (file_read(path, S->arena, &text, &bytes) != OK)
+        fault_simple(S, "include: %s", status_message());
+    if (bytes > LIMIT_SOURCE)
+        fault_simple(S, "include: '%s' has more than %d bytes", path, (int)LIMIT_SOURCE);
     sandbox_charge(S, HOOK_PERIOD + (int64_t)bytes);
     uint32_t file = place_add_source(S, path, text);
     const char *chunk = NULL;
@@ -323,7 +345,7 @@ int sandbox_include(lua_State *L) {
     return 1;
 }
 
-/* The environment ------------------------------------------------------------------------------------------ */
+/* The environment ----------------------------------------------------------------------------- */
 
 static void copy_named(lua_State *L, int from, int to, const char *const *names) {
     for (; *names; names++) {
@@ -334,9 +356,11 @@ static void copy_named(lua_State *L, int from, int to, const char *const *names)
 
 static void open_math(lua_State *L) {
     luaL_requiref(L, LUA_MATHLIBNAME, luaopen_math, 0);
-    static const char *const kept[] = { "abs", "acos", "asin", "atan", "ceil", "cos", "deg", "exp", "floor", "fmod",
-                                        "huge", "log", "max", "maxinteger", "min", "mininteger", "modf", "pi", "rad",
-                                        "sin", "sqrt", "tan", "tointeger", "type", "ult", NULL };
+    static const char *const kept[] = {
+        "abs",  "acos", "asin", "atan", "ceil",       "cos",  "deg",        "exp",  "floor",
+        "fmod", "huge", "log",  "max",  "maxinteger", "min",  "mininteger", "modf", "pi",
+        "rad",  "sin",  "sqrt", "tan",  "tointeger",  "type", "ult",        NULL
+    };
     lua_newtable(L);
     copy_named(L, lua_gettop(L) - 1, lua_gettop(L), kept);
     lua_remove(L, -2);
@@ -345,10 +369,12 @@ static void open_math(lua_State *L) {
 void sandbox_open(Spec *S) {
     lua_State *L = S->L;
     static const luaL_Reg own[] = {
-        { "pairs", sandbox_pairs }, { "pcall", sandbox_pcall }, { "tostring", sandbox_tostring },
-        { "print", sandbox_print }, { "require", sandbox_require }, { NULL, NULL },
+        { "pairs", sandbox_pairs },       { "pcall", sandbox_pcall },
+        { "tostring", sandbox_tostring }, { "print", sandbox_print },
+        { "require", sandbox_require },   { NULL, NULL },
     };
-    static const char *const kept[] = { "assert", "error", "ipairs", "select", "tonumber", "type", NULL };
+    static const char *const kept[] = { "assert",   "error", "ipairs", "select",
+                                        "tonumber", "type",  NULL };
     luaL_requiref(L, LUA_GNAME, luaopen_base, 0);
     int base = lua_gettop(L);
     lua_newtable(L);
@@ -375,8 +401,8 @@ void sandbox_open(Spec *S) {
     lua_settop(L, base - 1);
 }
 
-// The caller's line would be lost when a spec ends with `return m.softmax(x)`: a tail call replaces a Lua
-// frame, but a C function is called from within it. Upvalue: the function of dsl/.
+// The caller's line would be lost when a spec ends with `return m.softmax(x)`: a tail call replaces
+// a Lua frame, but a C function is called from within it. Upvalue: the function of dsl/.
 int sandbox_call_through(lua_State *L) {
     lua_pushvalue(L, lua_upvalueindex(1));
     lua_insert(L, 1);

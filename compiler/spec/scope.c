@@ -9,7 +9,8 @@ Known *known_at(Spec *S, uint32_t name) {
     if (name >= S->cap_known) {
         uint32_t cap = S->cap_known ? S->cap_known : 256;
         while (cap <= name) cap *= 2;
-        S->known = arena_grow(S->arena, S->known, S->cap_known * sizeof *S->known, cap * sizeof *S->known);
+        S->known =
+            arena_grow(S->arena, S->known, S->cap_known * sizeof *S->known, cap * sizeof *S->known);
         S->cap_known = cap;
     }
     return &S->known[name];
@@ -31,11 +32,14 @@ void need_tracing(Spec *S, const char *op) {
                 "%s: no model is being traced", op);
 }
 
-/* Scopes ---------------------------------------------------------------------------------------------- */
+/* Scopes -------------------------------------------------------------------------------------- */
 
 static void need_callable(lua_State *L, int i, const char *op, const char *name) {
     if (is_callable(L, i)) return;
-    fault_raise(spec_of(L), &(Fault){ .hint = lua_istable(L, i) ? "a table of fields needs its noun: m.mlp { hidden = 64 }" : NULL },
+    fault_raise(spec_of(L),
+                &(Fault){ .hint = lua_istable(L, i)
+                                      ? "a table of fields needs its noun: m.mlp { hidden = 64 }"
+                                      : NULL },
                 "%s '%s': expected a function or a block, got %s", op, name, describe(L, i));
 }
 
@@ -64,7 +68,8 @@ static int op_scope(lua_State *L) {
 // Upvalues: name, function.
 static int call_shared(lua_State *L) {
     Spec *S = spec_of(L);
-    Scope scope = { .addr = model_intern(S->m, lua_tostring(L, lua_upvalueindex(1))), .shared = ++S->shared_calls };
+    Scope scope = { .addr = model_intern(S->m, lua_tostring(L, lua_upvalueindex(1))),
+                    .shared = ++S->shared_calls };
     scope.base = scope.addr;
     lua_pushvalue(L, lua_upvalueindex(2));
     lua_insert(L, 1);
@@ -78,7 +83,7 @@ static int op_shared(lua_State *L) {
     return 1;
 }
 
-/* Parameters and states --------------------------------------------------------------------------------- */
+/* Parameters and states ----------------------------------------------------------------------- */
 
 static const char *sizes_text(Spec *S, const Type *type) {
     Text text = { 0 };
@@ -94,40 +99,47 @@ static uint32_t shared_already(Spec *S, uint32_t addr, const char *what, const T
     if (!known->param) return 0;
     const Param *p = &S->m->params[known->param - 1];
     Origin *origin = &S->origins[known->param - 1];
-    bool again = S->scope && S->scope->shared && origin->base == S->scope->base && origin->call != S->scope->shared;
+    bool again = S->scope && S->scope->shared && origin->base == S->scope->base &&
+                 origin->call != S->scope->shared;
     if (!again) {
-        Fault fault = { .hint = "give it another name, put each use into its own m.scope(name, f, ...), or share one "
+        Fault fault = { .hint = "give it another name, put each use into its own m.scope(name, f, "
+                                "...), or share one "
                                 "with m.shared(name, f)" };
-        if (!p->loc.line) fault_raise(S, &fault, "%s '%s' exists already", what, model_name(S->m, addr));
-        fault_raise(S, &fault, "%s '%s' exists already, made at %s:%u", what, model_name(S->m, addr),
-                    S->m->files[p->loc.file - 1].path, p->loc.line);
+        if (!p->loc.line)
+            fault_raise(S, &fault, "%s '%s' exists already", what, model_name(S->m, addr));
+        fault_raise(S, &fault, "%s '%s' exists already, made at %s:%u", what,
+                    model_name(S->m, addr), S->m->files[p->loc.file - 1].path, p->loc.line);
     }
     origin->call = S->scope->shared;
     const Type *have = model_type(S->m, p->node);
     if (type_equal(have, want)) return p->node;
-    if (have->row == ROW_E && want->row == ROW_E && have->rank == want->rank && !memcmp(have->dim, want->dim, sizeof have->dim)) {
-        fault_raise(S, &(Fault){ .hint = "share the route as well, or keep experts out of m.shared" },
-                    "shared %s '%s' belongs to the experts of another route", what, model_name(S->m, addr));
+    if (have->row == ROW_E && want->row == ROW_E && have->rank == want->rank &&
+        !memcmp(have->dim, want->dim, sizeof have->dim)) {
+        fault_raise(
+            S, &(Fault){ .hint = "share the route as well, or keep experts out of m.shared" },
+            "shared %s '%s' belongs to the experts of another route", what, model_name(S->m, addr));
     }
-    fault_simple(S, "shared %s '%s' is %s, this use asks for %s", what, model_name(S->m, addr), sizes_text(S, have),
-                 sizes_text(S, want));
+    fault_simple(S, "shared %s '%s' is %s, this use asks for %s", what, model_name(S->m, addr),
+                 sizes_text(S, have), sizes_text(S, want));
 }
 
 // The sizes in the list at index 2.
 static void read_sizes(lua_State *L, const char *what, const char *name, Type *type) {
     Spec *S = spec_of(L);
     if (!lua_istable(L, 2)) {
-        fault_raise(S, &(Fault){ .hint = "a list of sizes: { 64 }, or {} for one number" }, "%s '%s': sizes must be a list, got %s",
-                    what, name, describe(L, 2));
+        fault_raise(S, &(Fault){ .hint = "a list of sizes: { 64 }, or {} for one number" },
+                    "%s '%s': sizes must be a list, got %s", what, name, describe(L, 2));
     }
     lua_Integer n = luaL_len(L, 2);
-    if (n > MAX_RANK) fault_simple(S, "%s '%s': at most %d axes, got %lld", what, name, MAX_RANK, n);
+    if (n > MAX_RANK)
+        fault_simple(S, "%s '%s': at most %d axes, got %lld", what, name, MAX_RANK, n);
     for (int i = 0; i < n; i++) {
         int whole;
         lua_geti(L, 2, i + 1);
         lua_Integer size = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &whole) : 0;
         if (size < 1 || size > INT32_MAX)
-            fault_simple(S, "%s '%s': axis %d is %s, must be a positive integer", what, name, i + 1, describe(L, -1));
+            fault_simple(S, "%s '%s': axis %d is %s, must be a positive integer", what, name, i + 1,
+                         describe(L, -1));
         type->dim[i] = (int32_t)size;
         lua_pop(L, 1);
     }
@@ -137,7 +149,8 @@ static void read_sizes(lua_State *L, const char *what, const char *name, Type *t
 static void check_total(Spec *S, const char *what, const char *name, const Type *type) {
     int64_t n = type->route ? model_experts(S->m, type) : 1;
     for (int i = 0; i < type->rank; i++) {
-        if (n > LIMIT_FEATURES / type->dim[i]) fault_simple(S, "%s '%s' has more than 2^40 elements", what, name);
+        if (n > LIMIT_FEATURES / type->dim[i])
+            fault_simple(S, "%s '%s' has more than 2^40 elements", what, name);
         n *= type->dim[i];
     }
 }
@@ -152,8 +165,9 @@ static void read_init(lua_State *L, Param *p, const char *name) {
     } else if (lua_type(L, -1) == LUA_TNUMBER && lua_tonumber(L, -1) >= 0) {
         p->std = lua_tonumber(L, -1);
     } else {
-        fault_simple(spec_of(L), "parameter '%s': init must be a number >= 0, \"zeros\" or \"ones\", got %s", name,
-                     describe(L, -1));
+        fault_simple(spec_of(L),
+                     "parameter '%s': init must be a number >= 0, \"zeros\" or \"ones\", got %s",
+                     name, describe(L, -1));
     }
     p->init_final = true;
 }
@@ -176,13 +190,17 @@ static int make_variable(lua_State *L, bool is_state) {
     uint32_t id = shared_already(S, addr, what, &type);
     if (!id) {
         spec_here(S);
-        id = spec_checked(S, model_param(S->m, addr, is_state, type.dim, type.rank, type.route), NULL);
+        id = spec_checked(S, model_param(S->m, addr, is_state, type.dim, type.rank, type.route),
+                          NULL);
         Param *p = &S->m->params[S->m->n_params - 1];
         Origin *origin = ARENA_PUSH(S->arena, S->origins, S->n_origins, S->cap_origins);
-        *origin = (Origin){ .base = S->scope ? S->scope->base : 0, .call = S->scope ? S->scope->shared : 0 };
+        *origin = (Origin){ .base = S->scope ? S->scope->base : 0,
+                            .call = S->scope ? S->scope->shared : 0 };
         known_at(S, addr)->param = S->m->n_params;
-        if (is_state) p->init = INIT_ZEROS, p->init_final = true;
-        else read_init(L, p, name);
+        if (is_state)
+            p->init = INIT_ZEROS, p->init_final = true;
+        else
+            read_init(L, p, name);
     }
     push_tensor(L, id);
     return 1;
@@ -211,17 +229,18 @@ static int op_get(lua_State *L) {
     fault_raise(S, &(Fault){ .hint = hint }, "get: there is no parameter '%s' yet", name);
 }
 
-/* Stacks and expectations -------------------------------------------------------------------------------- */
+/* Stacks and expectations --------------------------------------------------------------------- */
 
 static int op_stack(lua_State *L) {
     Spec *S = spec_of(L);
     int64_t n = need_integer(L, 1, "stack", "the number of layers", 0, LIMIT_NODES);
     bool repeat = is_block(L, 2) != NULL;
     if (!is_callable(L, 2)) {
-        fault_raise(S, &(Fault){ .plain = true }, "stack needs a block or a function of the layer's number, got %s",
+        fault_raise(S, &(Fault){ .plain = true },
+                    "stack needs a block or a function of the layer's number, got %s",
                     describe(L, 2));
     }
-    sandbox_charge(S, n / 8);
+    sandbox_charge(S, n);
     lua_settop(L, 2);
     lua_createtable(L, (int)min_i64(n, 4096), 0);
     for (int64_t i = 1; i <= n; i++) {
@@ -234,13 +253,17 @@ static int op_stack(lua_State *L) {
             lua_Debug ar;
             lua_pushvalue(L, 2);
             lua_getinfo(L, ">S", &ar);
-            Fault fault = { .plain = true, .hint = lua_isnil(L, -1) ? "is 'return' missing?" : NULL };
+            Fault fault = { .plain = true,
+                            .hint = lua_isnil(L, -1) ? "is 'return' missing?" : NULL };
             for (uint32_t k = 0; k < S->n_sources; k++) {
                 if (!strcmp(S->sources[k].chunk, ar.source))
-                    fault.at.loc = (Loc){ .file = S->sources[k].file, .line = (uint32_t)ar.linedefined };
+                    fault.at.loc =
+                        (Loc){ .file = S->sources[k].file, .line = (uint32_t)ar.linedefined };
             }
-            fault_raise(S, &fault, "stack: the function gave %s for layer %lld, expected a block or a function",
-                        describe(L, -1), (long long)i);
+            fault_raise(
+                S, &fault,
+                "stack: the function gave %s for layer %lld, expected a block or a function",
+                describe(L, -1), (long long)i);
         }
         lua_seti(L, 3, i);
     }
@@ -278,16 +301,17 @@ static int op_expect(lua_State *L) {
         return 1;
     }
     const char *dims = lua_tostring(L, -1), *owner = owner_in(L, what);
-    fault_raise(S, &(Fault){ .word = owner, .field = owner != NULL }, "%s must be %s], got %s", what, dims,
-                id ? kind_text(S, id) : describe(L, 2));
+    fault_raise(S, &(Fault){ .word = owner, .field = owner != NULL }, "%s must be %s], got %s",
+                what, dims, id ? kind_text(S, id) : describe(L, 2));
 }
 
-/* Arguments ------------------------------------------------------------------------------------------------ */
+/* Arguments ----------------------------------------------------------------------------------- */
 
 static const char *given_value(const Spec *S, const char *name) {
     const char *value = NULL;
     for (int i = 0; S->options && i < S->options->n_args; i++) {
-        if (!strcmp(S->options->args[i].key, name)) value = S->options->args[i].value; // the last one counts
+        if (!strcmp(S->options->args[i].key, name))
+            value = S->options->args[i].value; // the last one counts
     }
     return value;
 }
@@ -315,26 +339,33 @@ static int op_arg(lua_State *L) {
     int type = lua_type(L, 2);
     if (type != LUA_TSTRING && type != LUA_TBOOLEAN && type != LUA_TNUMBER) {
         fault_raise(S, &(Fault){ .hint = "the default says what type the argument has" },
-                    "arg '%s': the default must be a number, a string or a boolean, got %s", name, describe(L, 2));
+                    "arg '%s': the default must be a number, a string or a boolean, got %s", name,
+                    describe(L, 2));
     }
     bool known = false;
     for (uint32_t i = 0; i < S->n_declared; i++) known |= !strcmp(S->declared[i], name);
-    if (!known) *ARENA_PUSH(S->arena, S->declared, S->n_declared, S->cap_declared) = arena_strdup(S->arena, name);
+    if (!known)
+        *ARENA_PUSH(S->arena, S->declared, S->n_declared, S->cap_declared) =
+            arena_strdup(S->arena, name);
     const char *value = given_value(S, name);
     if (!value) {
         lua_pushvalue(L, 2);
     } else if (!push_argument(L, value, 2)) {
         fault_simple(S, "argument %s=%s: expected %s like %s", name, value,
-                     type == LUA_TBOOLEAN ? "true or false," : lua_isinteger(L, 2) ? "an integer" : "a number", describe(L, 2));
+                     type == LUA_TBOOLEAN  ? "true or false,"
+                     : lua_isinteger(L, 2) ? "an integer"
+                                           : "a number",
+                     describe(L, 2));
     }
     return 1;
 }
 
 void scope_open(Spec *S, int module) {
     static const luaL_Reg shown[] = {
-        { "scope", op_scope }, { "shared", op_shared }, { "param", op_param }, { "state", op_state },
-        { "get", op_get }, { "stack", op_stack }, { "expect", op_expect }, { "arg", op_arg },
-        { "include", sandbox_include }, { NULL, NULL },
+        { "scope", op_scope },   { "shared", op_shared }, { "param", op_param },
+        { "state", op_state },   { "get", op_get },       { "stack", op_stack },
+        { "expect", op_expect }, { "arg", op_arg },       { "include", sandbox_include },
+        { NULL, NULL },
     };
     lua_pushvalue(S->L, module);
     luaL_setfuncs(S->L, shown, 0);

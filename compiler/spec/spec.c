@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One run of a spec: the interpreter with its limits, the module `moec`, the trace of the model that the
-// file returns, the rules over its parameters.
+// One run of a spec: the interpreter with its limits, the module `moec`, the trace of the model
+// that the file returns, the rules over its parameters.
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ extern const EmbeddedFile embedded_dsl[];
 // In this order: each may use what those before it define.
 static const char *const dsl_files[] = { "dsl/ops.lua", "dsl/blocks.lua", "dsl/cluster.lua" };
 
-/* Limits -------------------------------------------------------------------------------------------------- */
+/* Limits -------------------------------------------------------------------------------------- */
 
 // A refused request makes Lua collect and ask once more; only then does it raise an error.
 static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
@@ -25,7 +25,8 @@ static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
     bool long_string = !ptr && old == LUA_TSTRING && bytes > LIMIT_STRING + 64;
     if (bytes > had && (S->used + (bytes - had) > LIMIT_MEMORY || long_string)) {
         if (S->L) S->memory_loc = place_now(S);
-        S->churn += 4 * S->used; // a whole collection follows: at the brink they would be the run's time
+        S->churn +=
+            4 * S->used; // a whole collection follows: at the brink they would be the run's time
         return NULL;
     }
     void *at = realloc(ptr, bytes);
@@ -35,7 +36,8 @@ static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
     return at;
 }
 
-// A function with many arguments in its `...` copies them in one instruction: its steps count for more.
+// A function with many arguments in its `...` copies them in one instruction: its steps count for
+// more.
 static void hook(lua_State *L, lua_Debug *ar) {
     int extra = 16;
     while (extra < LUAI_MAXSTACK && lua_getlocal(L, ar, -extra)) {
@@ -45,7 +47,7 @@ static void hook(lua_State *L, lua_Debug *ar) {
     sandbox_charge(spec_of(L), (int64_t)HOOK_PERIOD * (extra / 16));
 }
 
-/* The module ------------------------------------------------------------------------------------------------- */
+/* The module ---------------------------------------------------------------------------------- */
 
 static int diag_text(lua_State *L) {
     lua_getiuservalue(L, 1, 1);
@@ -92,7 +94,7 @@ static void open_module(Spec *S) {
     lua_settop(L, module - 1);
 }
 
-/* The model ---------------------------------------------------------------------------------------------------- */
+/* The model ----------------------------------------------------------------------------------- */
 
 static int64_t integer_field(lua_State *L, int block, const char *name) {
     block_field(L, block, name);
@@ -126,7 +128,11 @@ static void trace(Spec *S, int block) {
     m->loc = (Loc){ 0 };
 }
 
-typedef struct Job { Spec *S; const char *path, *text; size_t bytes; } Job;
+typedef struct Job {
+    Spec *S;
+    const char *path, *text;
+    size_t bytes;
+} Job;
 
 static int run(lua_State *L) {
     const Job *job = lua_touserdata(L, 1);
@@ -137,7 +143,8 @@ static int run(lua_State *L) {
     sandbox_run(S, chunk, job->text, job->bytes, true, 0);
     const Block *b = is_block(L, -1);
     if (!b || strcmp(b->define->name, "model") || !b->define->builtin) {
-        Fault fault = { .at.loc = { .file = S->sources[0].file }, .hint = "return m.model { ... }" };
+        Fault fault = { .at.loc = { .file = S->sources[0].file },
+                        .hint = "return m.model { ... }" };
         fault_raise(S, &fault, "the file must return a model, it returns %s", describe(L, -1));
     }
     trace(S, lua_gettop(L));
@@ -154,8 +161,10 @@ static bool unknown_argument(Spec *S, const char *path, Text *error) {
         const char *near = spec_nearest(key, S->declared, (int)S->n_declared);
         Text hint = { 0 }, message = { 0 };
         if (near) text_printf(&hint, "did you mean '%s'? ", near);
-        text_add(&hint, S->n_declared ? "arguments: " : "it declares none; m.arg(name, default) does");
-        for (uint32_t k = 0; k < S->n_declared; k++) text_printf(&hint, "%s%s", k ? ", " : "", S->declared[k]);
+        text_add(&hint,
+                 S->n_declared ? "arguments: " : "it declares none; m.arg(name, default) does");
+        for (uint32_t k = 0; k < S->n_declared; k++)
+            text_printf(&hint, "%s%s", k ? ", " : "", S->declared[k]);
         text_printf(&message, "the spec has no argument '%s'", key);
         fault_command(S, path, error, text_cstr(&message), text_cstr(&hint));
         text_finish(&hint);
@@ -192,7 +201,8 @@ static const char *folder_of(Arena *arena, const char *path) {
     return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
 }
 
-Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options, Text *error) {
+Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options,
+                      Text *error) {
     Spec spec = { .options = options, .eps = 1e-6, .fatal_ref = LUA_NOREF }, *S = &spec;
     Model *result = NULL;
     if (bytes > LIMIT_SOURCE) {
@@ -205,7 +215,8 @@ Model *spec_load_text(const char *path, const char *text, size_t bytes, const Sp
     if (S->L) {
         *(Spec **)lua_getextraspace(S->L) = S;
         S->folder = folder_of(S->arena, path);
-        char *copy = arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
+        char *copy =
+            arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
         Job job = { S, path, copy, bytes };
         if (run_protected(S, &job, error)) result = S->m;
         lua_close(S->L);
@@ -224,9 +235,12 @@ Model *spec_load(const char *path, const SpecOptions *options, Text *error) {
     char *text;
     size_t bytes;
     Model *m = NULL;
-    if (!arena) text_printf(error, "%s: error: out of memory\n", path);
-    else if (file_read(path, arena, &text, &bytes) != OK) text_printf(error, "error: %s\n", status_message());
-    else m = spec_load_text(path, text, bytes, options, error);
+    if (!arena)
+        text_printf(error, "%s: error: out of memory\n", path);
+    else if (file_read(path, arena, &text, &bytes) != OK)
+        text_printf(error, "error: %s\n", status_message());
+    else
+        m = spec_load_text(path, text, bytes, options, error);
     arena_destroy(arena);
     return m;
 }

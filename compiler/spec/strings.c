@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The libraries `string` and `table` of a spec. What Lua's own do in time or memory that no hook sees is
-// bounded here: patterns, repetition, ranges, shifting and sorting are charged to the spec's steps. What
-// differs between runs is gone: addresses in text, and the random pivots of Lua's sort (this one is a
-// merge sort: stable).
+// The libraries `string` and `table` of a spec. What Lua's own do in time or memory that no hook
+// sees is bounded here: patterns, repetition, ranges, shifting and sorting are charged to the
+// spec's steps. What differs between runs is gone: addresses in text, and the random pivots of
+// Lua's sort (this one is a merge sort: stable).
 #include <stdio.h>
 
 #include "compiler/spec/internal.h"
 #include "compiler/spec/pattern.h"
 
-/* Patterns ---------------------------------------------------------------------------------------- */
+/* Patterns ------------------------------------------------------------------------------------ */
 
 static void pattern_start(lua_State *L, Pattern *p, int text, int pattern) {
     size_t n, k;
     const char *s = luaL_checklstring(L, text, &n), *q = luaL_checklstring(L, pattern, &k);
-    *p = (Pattern){ .text = s, .text_end = s + n, .pattern = q, .pattern_end = q + k, .max_steps = LIMIT_STEPS };
+    *p = (Pattern){
+        .text = s, .text_end = s + n, .pattern = q, .pattern_end = q + k, .max_steps = LIMIT_STEPS
+    };
 }
 
 // Matches at `s`; work and errors are settled with the spec.
@@ -37,7 +39,8 @@ static void push_capture(lua_State *L, const Pattern *p, int i, const char *s, c
 }
 
 // All captures; without any, the whole match if `whole`.
-static int push_captures(lua_State *L, const Pattern *p, const char *s, const char *end, bool whole) {
+static int push_captures(lua_State *L, const Pattern *p, const char *s, const char *end,
+                         bool whole) {
     int n = p->n_captures || !whole ? p->n_captures : 1;
     luaL_checkstack(L, n, "captures");
     for (int i = 0; i < n; i++) push_capture(L, p, i, s, end);
@@ -73,7 +76,10 @@ static int find_or_match(lua_State *L, bool find) {
         lua_pushnil(L);
         return 1;
     }
-    if (find && lua_toboolean(L, 4)) return find_plain(L, from);
+    // As in Lua, a pattern without special characters is searched for as it is (a ')' too).
+    bool special = memchr(p.pattern, 0, (size_t)(p.pattern_end - p.pattern)) ||
+                   strpbrk(p.pattern, "^$*+?.([%-");
+    if (find && (lua_toboolean(L, 4) || !special)) return find_plain(L, from);
     bool anchored = p.pattern < p.pattern_end && *p.pattern == '^';
     p.pattern += anchored;
     for (const char *s = p.text + from; s <= p.text_end; s++) {
@@ -122,7 +128,8 @@ static int string_gmatch(lua_State *L) {
     return 1;
 }
 
-static void add_replacement_text(lua_State *L, luaL_Buffer *out, const Pattern *p, const char *s, const char *end) {
+static void add_replacement_text(lua_State *L, luaL_Buffer *out, const Pattern *p, const char *s,
+                                 const char *end) {
     size_t n;
     const char *r = lua_tolstring(L, 3, &n);
     for (size_t i = 0; i < n; i++) {
@@ -146,7 +153,8 @@ static void add_replacement_text(lua_State *L, luaL_Buffer *out, const Pattern *
     }
 }
 
-static void add_replacement(lua_State *L, luaL_Buffer *out, const Pattern *p, const char *s, const char *end) {
+static void add_replacement(lua_State *L, luaL_Buffer *out, const Pattern *p, const char *s,
+                            const char *end) {
     int kind = lua_type(L, 3);
     if (kind == LUA_TSTRING || kind == LUA_TNUMBER) {
         add_replacement_text(L, out, p, s, end);
@@ -173,8 +181,10 @@ static int string_gsub(lua_State *L) {
     Pattern p;
     pattern_start(L, &p, 1, 2);
     int kind = lua_type(L, 3);
-    luaL_argexpected(L, kind == LUA_TSTRING || kind == LUA_TNUMBER || kind == LUA_TTABLE || kind == LUA_TFUNCTION, 3,
-                     "string, function or table");
+    luaL_argexpected(L,
+                     kind == LUA_TSTRING || kind == LUA_TNUMBER || kind == LUA_TTABLE ||
+                         kind == LUA_TFUNCTION,
+                     3, "string, function or table");
     lua_Integer most = luaL_optinteger(L, 4, LUA_MAXINTEGER), n = 0;
     bool anchored = p.pattern < p.pattern_end && *p.pattern == '^';
     p.pattern += anchored;
@@ -201,7 +211,7 @@ static int string_gsub(lua_State *L) {
     return 2;
 }
 
-/* string ------------------------------------------------------------------------------------------- */
+/* string -------------------------------------------------------------------------------------- */
 
 static int string_rep(lua_State *L) {
     size_t n, k;
@@ -236,7 +246,8 @@ static int string_byte(lua_State *L) {
     return lua_gettop(L);
 }
 
-// Lua's own, without %p, and with every other value as `tostring` here gives it. Upvalue: string.format.
+// Lua's own, without %p, and with every other value as `tostring` here gives it. Upvalue:
+// string.format.
 static int string_format(lua_State *L) {
     const char *format = luaL_checkstring(L, 1);
     int n = lua_gettop(L), arg = 1;
@@ -272,8 +283,8 @@ static void copy_functions(lua_State *L, const char *const *names) { // from the
 void strings_open(lua_State *L) {
     static const char *const kept[] = { "char", "len", "lower", "reverse", "sub", "upper", NULL };
     static const luaL_Reg own[] = {
-        { "find", string_find }, { "match", string_match }, { "gmatch", string_gmatch }, { "gsub", string_gsub },
-        { "rep", string_rep }, { NULL, NULL },
+        { "find", string_find }, { "match", string_match }, { "gmatch", string_gmatch },
+        { "gsub", string_gsub }, { "rep", string_rep },     { NULL, NULL },
     };
     luaL_requiref(L, LUA_STRLIBNAME, luaopen_string, 0);
     lua_newtable(L);
@@ -294,7 +305,7 @@ void strings_open(lua_State *L) {
     lua_remove(L, -2);
 }
 
-/* table ---------------------------------------------------------------------------------------------- */
+/* table --------------------------------------------------------------------------------------- */
 
 // Charges for `last - first + 1` accesses, which may not fit in an integer.
 static void charge_range(lua_State *L, lua_Integer first, lua_Integer last) {
@@ -360,8 +371,10 @@ static void merge(lua_State *L, int from, int to, lua_Integer lo, lua_Integer mi
         }
         lua_rawgeti(L, from, second ? b : a);
         lua_rawseti(L, to, i);
-        if (second) b++;
-        else a++;
+        if (second)
+            b++;
+        else
+            a++;
     }
 }
 

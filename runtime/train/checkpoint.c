@@ -165,18 +165,25 @@ end:
     return status;
 }
 
-// Removes what is not among the `keep` newest up to `step`: a later one is of a future left.
-static void prune(Arena *arena, const char *folder, int64_t step, int64_t keep) {
+// Removes what is not to stay; a step past this one is of a future left. A folder loses its name
+// before its files, so that one named step-N is whole.
+static void prune(Arena *arena, const char *folder, int64_t step, CheckpointKeep keep) {
     int n;
-    int64_t *steps = list_steps(arena, folder, true, &n), kept = 0;
+    int64_t *steps = list_steps(arena, folder, true, &n), newest = 0;
     for (int i = 0; i < n; i++) {
-        if (steps[i] <= step && kept < keep) kept++;
-        else remove_folder(arena_printf(arena, "%s/step-%lld", folder, (long long)steps[i]));
+        bool stays = newest < keep.newest || (keep.every && steps[i] % keep.every == 0);
+        if (steps[i] <= step && stays) {
+            newest++;
+            continue;
+        }
+        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)steps[i]);
+        const char *old = arena_printf(arena, "%s/old-step-%lld", folder, (long long)steps[i]);
+        if (rename(path, old) == 0) remove_folder(old);
     }
 }
 
 Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
-                       const TrainState *state, const json_t *extra, int64_t keep) {
+                       const TrainState *state, const json_t *extra, CheckpointKeep keep) {
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     const char *folder = steps_folder(arena, run),

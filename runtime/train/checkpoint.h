@@ -60,9 +60,11 @@ typedef struct CheckpointInfo {
     json_t *manifest;            // the caller's to json_decref
 } CheckpointInfo;
 
-// `extra` (borrowed) goes into the manifest. Keeps the `keep` newest up to this step.
+// Which checkpoints up to this step stay: the newest, and those of a multiple of `every` (0: none).
+typedef struct CheckpointKeep { int64_t newest, every; } CheckpointKeep;
+// `extra` (borrowed) goes into the manifest.
 Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
-                       const TrainState *state, const json_t *extra, int64_t keep);
+                       const TrainState *state, const json_t *extra, CheckpointKeep keep);
 // The newest good checkpoint; damaged ones are passed over with a warning in the log. With moments
 // the file's tensors must be the plan's exactly; without, the plan's must be among them.
 Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const TrainMemory *memory,

@@ -13,12 +13,14 @@ static void on_signal(int signal_number) {
     train_stop();
 }
 
-// The first SIGINT or SIGTERM ends the work in order, a second one at once.
+// The first SIGINT or SIGTERM ends the work in order, a second one at once. A file that may not
+// grow further is an error of the write, not a signal.
 static void catch_signals(void) {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 // A run is resumed from any folder, so it remembers where its data are.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens files, cuts documents into sequences, and writes them into a program's inputs.
+// Opens files, cuts them into sequences, and writes those into a program's inputs.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,20 +33,22 @@ static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
     return status;
 }
 
-static int32_t token_at(const uint8_t *at, int item, int64_t i) {
-    return item == 1 ? at[i] : at[2 * i] | at[2 * i + 1] << 8;
+static uint32_t token_at(const uint8_t *at, int item, int64_t i) {
+    if (item == 1) return at[i];
+    at += i * item;
+    uint32_t low = at[0] | (uint32_t)at[1] << 8;
+    return item == 2 ? low : low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
 }
 
 static Status check_ids(const DataFile *file, int item, int64_t vocab) {
-    if (vocab >= (item == 1 ? 256 : 65536)) return OK;
-    int64_t n = (int64_t)file->bytes / item;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t id = token_at(file->at, item, i);
+    if (vocab >= (int64_t)1 << (8 * item)) return OK;
+    for (int64_t i = 0; i < file->n; i++) {
+        uint32_t id = token_at(file->ids, item, i);
         if (id < vocab) continue;
         return status_fail(
             ERR_INPUT,
-            "%s: token %d at offset %lld, but the model's vocabulary is %lld\n  hint: %s",
-            file->path, id, (long long)(i * item), (long long)vocab,
+            "%s: token %u at offset %lld, but the model's vocabulary is %lld\n  hint: %s",
+            file->path, id, (long long)(file->ids - file->at + i * item), (long long)vocab,
             item == 1 ? "a model of bytes needs vocab = 256"
                       : "was the file made with another tokenizer?");
     }
@@ -74,12 +76,17 @@ static Status open_file(DataFile *file, const char *path, const DataOptions *opt
         file->mapped = false;
         if (!n) return status_fail(ERR_INPUT, "the data file %s is empty once unpacked", path);
     }
-    if (file->bytes % (size_t)options->item)
+    size_t header = 0;
+    if (npy_recognise(file->at, file->bytes))
+        TRY(npy_parse(path, file->at, file->bytes, options->item, &header));
+    if ((file->bytes - header) % (size_t)options->item)
         return status_fail(
             ERR_INPUT,
             "%s has %zu bytes, which is not a whole number of %d-byte tokens\n  hint: "
             "--tokens says what a file holds",
             path, file->bytes, options->item);
+    file->ids = file->at + header;
+    file->n = (int64_t)(file->bytes - header) / options->item;
     TRY(check_ids(file, options->item, options->vocab));
     file->hash = hash_bytes(file->at, file->bytes);
     return OK;
@@ -96,26 +103,28 @@ void data_close(Data *data) {
     arena_destroy(data->arena);
 }
 
-/* Documents ------------------------------------------------------------------------------------ */
+/* Parts ---------------------------------------------------------------------------------------- */
 
-static void add_document(DataSet *set, const uint8_t *at, int64_t n) {
+static void add_part(DataSet *set, const uint8_t *at, int64_t n) {
     if (n < 2) return; // no target
-    set->documents[set->n_documents++] = (DataDocument) { at, n, set->n_sequences };
+    set->parts[set->n_parts++] = (DataPart) { at, n, set->n_sequences };
     set->n_sequences += div_up(n - 1, set->sequence);
     set->n_targets += n - 1;
+    for (int64_t i = 0; set->eos >= 0 && i < n - 1; i++)
+        set->n_targets -= token_at(at, set->item, i) == set->eos; // nothing follows an end
 }
 
 static Status cut_held_out(Data *data, const DataOptions *options) {
     const DataFile *last = &data->files[data->n_train_files - 1];
-    int64_t n = (int64_t)last->bytes / options->item, kept = n - options->held_out;
+    int64_t n = last->n, kept = n - options->held_out;
     if (kept < 1)
         return status_fail(
             ERR_ARGUMENT,
             "--held-out is %lld, but the last file, %s, has %lld tokens\n  hint: hold out "
             "fewer, or give a file of its own with --eval-data",
             (long long)options->held_out, last->path, (long long)n);
-    add_document(&data->held_out, last->at + (kept - 1) * options->item, options->held_out + 1);
-    add_document(&data->train, last->at, kept);
+    add_part(&data->held_out, last->ids + (kept - 1) * options->item, options->held_out + 1);
+    add_part(&data->train, last->ids, kept);
     return OK;
 }
 
@@ -129,12 +138,11 @@ static Status open_all(Data *data, const DataOptions *options) {
     for (int i = 0; i < data->n_train_files; i++) {
         const DataFile *file = &data->files[i];
         if (i == data->n_train_files - 1 && options->held_out) TRY(cut_held_out(data, options));
-        else add_document(&data->train, file->at, (int64_t)file->bytes / options->item);
+        else add_part(&data->train, file->ids, file->n);
     }
     for (int i = data->n_train_files; i < data->n_files; i++)
-        add_document(&data->held_out, data->files[i].at,
-                     (int64_t)data->files[i].bytes / options->item);
-    if (!data->train.n_sequences)
+        add_part(&data->held_out, data->files[i].ids, data->files[i].n);
+    if (data->train.n_targets < 1)
         return status_fail(ERR_INPUT, "%s leaves no training data: a document needs two tokens",
                            data->n_train_files > 1 ? "these files" : data->files[0].path);
     return OK;
@@ -146,6 +154,9 @@ Status data_open(const DataOptions *options, Data **out) {
         return status_fail(ERR_ARGUMENT, "no training data\n  hint: give --data FILE...");
     if (options->held_out && options->n_eval_files)
         return status_fail(ERR_ARGUMENT, "--held-out and --eval-data exclude each other");
+    if (options->eos >= options->vocab)
+        return status_fail(ERR_ARGUMENT, "--eos is %lld, but the model's vocabulary is %lld",
+                           (long long)options->eos, (long long)options->vocab);
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     Data *data = ARENA_NEW(arena, Data);
@@ -154,8 +165,9 @@ Status data_open(const DataOptions *options, Data **out) {
     int n = options->n_files + options->n_eval_files;
     data->files = ARENA_ARRAY(arena, DataFile, n);
     for (DataSet *set = &data->train;; set = &data->held_out) {
-        set->documents = ARENA_ARRAY(arena, DataDocument, n);
+        set->parts = ARENA_ARRAY(arena, DataPart, n);
         set->item = options->item;
+        set->eos = options->eos;
         set->sequence = options->sequence;
         if (set == &data->held_out) break;
     }
@@ -198,32 +210,61 @@ int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample) {
 
 /* Sequences ------------------------------------------------------------------------------------ */
 
-static const DataDocument *document_of(const DataSet *set, int64_t sequence) {
-    int low = 0,
-        high = set->n_documents - 1; // the last document whose first sequence is not past it
+static const DataPart *part_of(const DataSet *set, int64_t sequence) {
+    int low = 0, high = set->n_parts - 1; // the last part whose first sequence is not past it
     while (low < high) {
         int middle = (low + high + 1) / 2;
-        if (set->documents[middle].first <= sequence) low = middle;
+        if (set->parts[middle].first <= sequence) low = middle;
         else high = middle - 1;
     }
-    return &set->documents[low];
+    return &set->parts[low];
+}
+
+// Whether token i of the part is the last of a document that another may follow.
+static bool ends(const DataSet *set, const DataPart *part, int64_t i) {
+    return set->eos >= 0 && token_at(part->at, set->item, i) == set->eos;
 }
 
 void data_tokens(const DataSet *set, int64_t sequence, int64_t ahead, int32_t *out) {
     int64_t size = set->sequence, n = 0;
     if (sequence >= 0) {
-        const DataDocument *document = document_of(set, sequence);
-        int64_t first = (sequence - document->first) * size + ahead;
-        n = min_i64(size, max_i64(document->n - first, 0));
-        for (int64_t t = 0; t < n; t++) out[t] = token_at(document->at, set->item, first + t);
+        const DataPart *part = part_of(set, sequence);
+        int64_t first = (sequence - part->first) * size + ahead;
+        n = min_i64(size, max_i64(part->n - first, 0));
+        for (int64_t t = 0; t < n; t++)
+            out[t] = (int32_t)token_at(part->at, set->item, first + t);
+        // What an end of document at position e hides: tokens past e, from positions up to e.
+        for (int64_t e = first - ahead; set->eos >= 0 && n && e < first + n - 1; e++)
+            if (ends(set, part, e))
+                for (int64_t t = max_i64(e + 1 - first, 0); t <= min_i64(e - first + ahead, n - 1);
+                     t++)
+                    out[t] = -1;
     }
     for (int64_t t = n; t < size; t++) out[t] = -1;
 }
 
 int64_t data_targets(const DataSet *set, int64_t sequence) {
     if (sequence < 0) return 0;
-    const DataDocument *document = document_of(set, sequence);
-    return min_i64(set->sequence, document->n - 1 - (sequence - document->first) * set->sequence);
+    const DataPart *part = part_of(set, sequence);
+    int64_t first = (sequence - part->first) * set->sequence,
+            n = min_i64(set->sequence, part->n - 1 - first), targets = n;
+    for (int64_t t = 0; t < n; t++) targets -= ends(set, part, first + t);
+    return targets;
+}
+
+int32_t data_places(const DataSet *set, int64_t sequence, int32_t segment, int32_t *positions,
+                    int32_t *segments) {
+    const DataPart *part = sequence < 0 ? NULL : part_of(set, sequence);
+    int64_t first = part ? (sequence - part->first) * set->sequence : 0,
+            n = part && set->eos >= 0 ? min_i64(set->sequence, part->n - first) : 0;
+    int32_t position = 0;
+    for (int64_t t = 0; t < set->sequence; t++) {
+        if (positions) positions[t] = position;
+        if (segments) segments[t] = segment;
+        position++;
+        if (t + 1 < n && ends(set, part, first + t)) position = 0, segment++;
+    }
+    return segment + 1;
 }
 
 int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences) {
@@ -235,18 +276,16 @@ int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences) {
 static void fill_input(const DataBatch *batch, int microbatch, const PlanInput *input, void *at) {
     const DataSet *set = batch->set;
     int64_t size = set->sequence, n = batch->per_microbatch, first = microbatch * n;
-    int32_t *ids = at;
+    int32_t *ids = at, segment = 0;
     float *counts = at;
     for (int64_t s = 0; s < n; s++) {
         int64_t sequence = batch->sequences[first + s];
         switch (input->kind) {
         case INPUT_tokens:
         case INPUT_labels: data_tokens(set, sequence, input->k, ids + s * size); break;
-        case INPUT_positions:
-            for (int64_t t = 0; t < size; t++) ids[s * size + t] = (int32_t)t;
-            break;
-        case INPUT_segments: // a sequence sees itself only
-            for (int64_t t = 0; t < size; t++) ids[s * size + t] = (int32_t)s;
+        case INPUT_positions: data_places(set, sequence, 0, ids + s * size, NULL); break;
+        case INPUT_segments:
+            segment = data_places(set, sequence, segment, NULL, ids + s * size);
             break;
         case INPUT_index: // modulo 2^32
             for (int64_t t = 0; t < size; t++)

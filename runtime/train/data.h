@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training data: files -> documents -> sequences, and the order in which a run reads them.
 //
-// A file is one document: plain bytes, gzip (unpacked into memory), or headerless little-endian
-// 16-bit token ids; plain files are mapped. A document of n tokens has n - 1 targets, cut into
-// sequences of S inputs: sequence i starts at token i * S and may look ahead past its own end, but
-// never past the document's, where every token is -1. So each token but the first is a target
-// exactly once an epoch.
+// A file holds plain bytes, gzip (unpacked into memory), or little-endian token ids of 16 or 32
+// bits, with a NumPy header or without; plain files are mapped. It is one document, or several that
+// each end with the token `eos`. A file of n tokens is cut into sequences of S inputs: sequence i
+// starts at token i * S and may look ahead past its own end, but never past its document's, where
+// every token is -1. So each token but a document's first is a target exactly once an epoch.
+// Several documents in a sequence are segments of it; positions start again with each.
 //
 // A held-out tail is a document of its own and is invisible to training, look-ahead included. It
 // begins one token early, so that its first token is a target too: the measure covers exactly the
@@ -24,17 +25,20 @@ typedef struct DataFile {
     size_t bytes;
     bool mapped;
     Hash hash;                   // of the unpacked bytes
+    const uint8_t *ids;          // tokens, past a header
+    int64_t n;
 } DataFile;
 
-typedef struct DataDocument {
+typedef struct DataPart {
     const uint8_t *at;           // first token
     int64_t n;                   // tokens
     int64_t first;               // number of its first sequence in the set
-} DataDocument;
+} DataPart;
 
 typedef struct DataSet {
-    DataDocument *documents;
-    int32_t n_documents, item;   // item: bytes per token
+    DataPart *parts;             // files, or what of them is in the set
+    int32_t n_parts, item;       // item: bytes per token
+    int64_t eos;                 // -1: none
     int64_t sequence;            // S
     int64_t n_sequences, n_targets;
 } DataSet;
@@ -42,7 +46,8 @@ typedef struct DataSet {
 typedef struct DataOptions {
     const char *const *files; int n_files;
     const char *const *eval_files; int n_eval_files;
-    int item;                    // 1: bytes, 2: uint16
+    int item;                    // 1: bytes, 2: uint16, 4: uint32
+    int64_t eos;                 // ends a document; -1: none
     int64_t held_out;            // tokens at the end of the last file; not with eval_files
     int64_t sequence, vocab;
 } DataOptions;
@@ -64,6 +69,11 @@ int64_t data_order(uint64_t seed, int64_t epoch, int64_t n, int64_t index);
 int64_t data_sample(const DataSet *set, uint64_t seed, int64_t sample);
 // out[t], t < S: token at t + ahead of the sequence, -1 past its document's end. Sequence -1: none.
 void data_tokens(const DataSet *set, int64_t sequence, int64_t ahead, int32_t *out);
+// Position in the document and number of the document, from `segment` on, for each token of a
+// sequence (either may be NULL); a document that began before the sequence starts anew with it.
+// Returns the next number.
+int32_t data_places(const DataSet *set, int64_t sequence, int32_t segment, int32_t *positions,
+                    int32_t *segments);
 int64_t data_targets(const DataSet *set, int64_t sequence);    // labels 1 ahead that are not -1
 
 // Some sequences of a set laid out as a program's microbatches: what an ExecFill needs.
@@ -76,6 +86,11 @@ typedef struct DataBatch {
 int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences);
 // An ExecFill.
 Status data_fill(void *batch, Exec *exec, const PlanProgram *program, int microbatch);
+
+/* npy.c: the NumPy array file, versions 1 to 3 */
+bool npy_recognise(const uint8_t *bytes, size_t n);
+// Where the data of an array of unsigned or signed little-endian integers of `item` bytes begin.
+Status npy_parse(const char *path, const uint8_t *bytes, size_t n, int item, size_t *header);
 
 /* gzip.c */
 bool gzip_recognise(const uint8_t *bytes, size_t n);

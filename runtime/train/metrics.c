@@ -9,48 +9,53 @@
 
 /* The file ------------------------------------------------------------------------------------- */
 
-// Bytes of the leading lines that are whole objects of steps up to `step`.
-static size_t good_bytes(const char *text, size_t n, int64_t step) {
-    size_t good = 0;
-    while (good < n) {
-        const char *end = memchr(text + good, '\n', n - good);
-        if (!end) break;
-        json_t *object = json_loadb(text + good, (size_t)(end - text) - good, 0, NULL);
-        const json_t *at = json_object_get(object, "step");
-        bool keep = json_is_integer(at) && json_integer_value(at) <= step;
-        json_decref(object);
-        if (!keep) break;
-        good = (size_t)(end - text) + 1;
-    }
-    return good;
+// Whether a line is a whole object of a step up to `step`; visited if so.
+static bool good_line(const char *line, size_t n, int64_t step, MetricsVisit visit, void *user) {
+    if (line[n - 1] != '\n') return false;
+    json_t *object = json_loadb(line, n - 1, 0, NULL);
+    const json_t *at = json_object_get(object, "step");
+    bool keep = json_is_integer(at) && json_integer_value(at) <= step;
+    if (keep && visit) visit(user, object);
+    json_decref(object);
+    return keep;
 }
 
-Status metrics_open(const char *path, int64_t step, FILE **out) {
-    if (file_exists(path)) {
-        Arena *arena = arena_create();
-        if (!arena) return status_fail(ERR_MEMORY, "out of memory");
-        char *text;
-        size_t n;
-        Status status = file_read(path, arena, &text, &n);
-        size_t keep = status == OK ? good_bytes(text, n, step) : 0;
-        if (status == OK && keep < n && truncate(path, (off_t)keep) < 0)
-            status = status_fail(ERR_IO, "cannot cut %s: %s", path, strerror(errno));
-        arena_destroy(arena);
-        TRY(status);
-    }
+// Cuts the file after its leading good lines. A line at a time: files of long runs are large.
+static Status cut(const char *path, int64_t step, MetricsVisit visit, void *user) {
+    FILE *file = fopen(path, "re");
+    if (!file) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    char *line = NULL;
+    size_t cap = 0;
+    off_t good = 0;
+    ssize_t n;
+    while ((n = getline(&line, &cap, file)) > 0 && good_line(line, (size_t)n, step, visit, user))
+        good += n;
+    bool failed = ferror(file) || (n > 0 && truncate(path, good) < 0);
+    Status status = failed ? status_fail(ERR_IO, "cannot cut %s: %s", path, strerror(errno)) : OK;
+    free(line);
+    fclose(file);
+    return status;
+}
+
+Status metrics_open(const char *path, int64_t step, MetricsVisit visit, void *user, FILE **out) {
+    if (file_exists(path)) TRY(cut(path, step, visit, user));
     *out = fopen(path, "ae");
     if (!*out) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
     return OK;
 }
 
-Status metrics_write(FILE *file, const char *path, json_t *object) {
+Status metrics_write(FILE *file, const char *path, const json_t *object) {
     char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(object);
     if (!line) return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
-    // One write per line, so that a killed run leaves at most one torn line.
     bool good = fprintf(file, "%s\n", line) > 0 && fflush(file) == 0;
+    int error = errno;
     free(line);
-    return good ? OK : status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (good) return OK;
+    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
+                       full ? "\n  hint: free some space; 'moec resume' goes on from the last "
+                              "checkpoint"
+                            : "");
 }
 
 /* A program's metrics -------------------------------------------------------------------------- */
@@ -86,24 +91,105 @@ static double imbalance(const float *values, int64_t n) {
     return sum > 0 ? most * (double)n / sum : 1;
 }
 
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object) {
+// A metric's address apart: "layers.3.ffn.router.balance" is `balance` of layer 3.
+typedef struct Address { int layer; const char *last; } Address; // layer -1: of none
+
+static Address address_of(const char *name) {
+    Address address = { -1, strrchr(name, '.') };
+    address.last = address.last ? address.last + 1 : name;
+    if (sscanf(name, "layers.%d.", &address.layer) != 1) address.layer = -1;
+    return address;
+}
+
+// "train/block 03/WHAT"; outside of layers, or where a layer has two, "train/ADDRESS/WHAT" or, if
+// WHAT is the address's own last word, "train/ADDRESS".
+static void set_for_block(json_t *object, const char *metric, const char *what, json_t *value) {
+    Address address = address_of(metric);
+    char name[320];
+    snprintf(name, sizeof name, "train/block %02d/%s", address.layer, what);
+    if (address.layer < 0 || json_object_get(object, name))
+        snprintf(name, sizeof name, "train/%s%s%s", metric, strcmp(address.last, what) ? "/" : "",
+                 strcmp(address.last, what) ? what : "");
+    json_object_set_new(object, name, value);
+}
+
+static void add_to(json_t *object, const char *name, double value) {
+    const json_t *old = json_object_get(object, name);
+    double sum = value + (json_is_null(old) ? NAN : json_number_value(old));
+    json_object_set_new(object, name, number(sum));
+}
+
+// OLMo-core's names of the losses that models here usually have; NULL: another.
+static const char *loss_name(const PlanMetric *metric) {
+    Address address = address_of(metric->name);
+    if (!strcmp(metric->name, "z")) return "Z loss";
+    if (address.layer >= 0 && !strcmp(address.last, "balance")) return "load balancing loss";
+    if (address.layer >= 0 && !strcmp(address.last, "z")) return "router Z loss";
+    return NULL;
+}
+
+// As it is weighed, which is what the total holds, and as it is; summed over layers.
+static void set_loss(json_t *object, const PlanMetric *metric, const char *olmo, double value) {
+    char name[320];
+    snprintf(name, sizeof name, "train/%s", olmo);
+    add_to(object, name, metric->weight * value);
+    snprintf(name, sizeof name, "train/%s unscaled", olmo);
+    add_to(object, name, value);
+    if (address_of(metric->name).layer >= 0)
+        set_for_block(object, metric->name, olmo, number(metric->weight * value));
+}
+
+// A plan's metric is a mean over microbatches, weighed by their tokens. The counts of the step are
+// that times valid / weighed: exactly so if microbatches are equal, and always in sum.
+static json_t *counts(const float *load, int64_t n, StepTokens tokens) {
+    json_t *list = json_array();
+    for (int64_t i = 0; list && i < n; i++)
+        json_array_append_new(list, number(load[i] * (tokens.valid / tokens.weighed)));
+    return list;
+}
+
+// Every token goes to the same number of experts; what is missing of a multiple was dropped. Sums
+// of fp32 are whole to about six digits.
+static double dropped(const float *load, int64_t n, StepTokens tokens) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += load[i];
+    double each = sum / tokens.weighed, missing = ceil(each - 1e-5) - each;
+    return round(fmax(missing, 0) * tokens.valid);
+}
+
+static void set_load(json_t *object, const PlanMetric *metric, const float *load, int64_t n,
+                     StepTokens tokens) {
+    double uneven = imbalance(load, n),
+           most = json_number_value(json_object_get(object, "train/load imbalance"));
+    set_for_block(object, metric->name, "load imbalance", number(uneven));
+    json_object_set_new(object, "train/load imbalance", number(fmax(most, uneven)));
+    if (!(tokens.weighed > 0)) return; // nothing was routed
+    set_for_block(object, metric->name, "load", counts(load, n, tokens));
+    set_for_block(object, metric->name, "dropped", number(dropped(load, n, tokens)));
+}
+
+Status metrics_of_program(const Exec *exec, const PlanProgram *program, StepTokens tokens,
+                          json_t *object) {
     int main_loss = metrics_main_loss(program);
     double total = 0;
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const PlanMetric *metric = &program->metrics[i];
         int64_t n;
         const float *values = exec_metric(exec, program, i, &n);
-        char name[256];
-        snprintf(name, sizeof name, "train/%s", (int)i == main_loss ? "CE loss" : metric->name);
-        json_object_set_new(object, name, n == 1 ? number(values[0]) : vector(values, n));
         if (metric->weight != 0 && n == 1) total += metric->weight * values[0];
-        const char *last = strrchr(metric->name, '.');
-        int layer;
-        if (n == 1 || strcmp(last ? last + 1 : metric->name, "load")) continue;
-        if (sscanf(metric->name, "layers.%d.", &layer) == 1)
-            snprintf(name, sizeof name, "train/block %02d/load imbalance", layer);
-        else snprintf(name, sizeof name, "train/%s imbalance", metric->name);
-        json_object_set_new(object, name, number(imbalance(values, n)));
+        const char *olmo = metric->weight != 0 && n == 1 ? loss_name(metric) : NULL;
+        if ((int)i == main_loss) {
+            json_object_set_new(object, "train/CE loss", number(values[0]));
+            json_object_set_new(object, "train/PPL", number(exp(values[0])));
+        } else if (olmo) {
+            set_loss(object, metric, olmo, values[0]);
+        } else if (n > 1 && !strcmp(address_of(metric->name).last, "load")) {
+            set_load(object, metric, values, n, tokens);
+        } else {
+            char name[320];
+            snprintf(name, sizeof name, "train/%s", metric->name);
+            json_object_set_new(object, name, n == 1 ? number(values[0]) : vector(values, n));
+        }
     }
     json_object_set_new(object, "train/total loss", number(total));
     return OK;

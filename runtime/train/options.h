@@ -25,15 +25,18 @@ enum {
 // X(kind, field, path, flag, default, lowest, highest, unit or choices, commands, help)
 #define OPTION_TABLE(X)                                                                            \
     X(FILES, data, "data.files", "--data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,                \
-      "training data; gzip is recognised; each file is one document")                              \
-    X(CHOICE, tokens, "data.tokens", "--tokens", "bytes", 0, 0, "bytes|uint16", FOR_FIXED,         \
-      "what a file holds: any bytes, or little-endian 16-bit token ids without a header")          \
+      "training data; gzip is recognised")                                                         \
+    X(CHOICE, tokens, "data.tokens", "--tokens", "bytes", 0, 0, "bytes|uint16|uint32", FOR_FIXED,  \
+      "what a file holds: any bytes, or little-endian token ids of 16 or 32 bits, with a NumPy "   \
+      "header or without one")                                                                     \
+    X(INT, eos, "data.eos", "--eos", "-1", -1, 2147483647, "id", FOR_FIXED,                        \
+      "token that ends a document inside a file; -1: none, a file is one document")                \
     X(INT, held_out, "data.held_out", "--held-out", "0", 0, OPTION_MAX_INT, "tokens",              \
       FOR_FIXED | FOR_EVAL, "keep this many tokens at the end of the last file for evaluation")    \
     X(FILES, eval_data, "data.eval", "--eval-data", "", 0, 0, "files", FOR_FIXED | FOR_EVAL,       \
       "evaluate on these files instead of a held-out tail")                                        \
     X(TEXT, out, "run.out", "--out", "", 0, 0, "folder", FOR_TRAIN,                                \
-      "the run's folder: checkpoints, metrics.jsonl, plan.txt, run.json")                          \
+      "the run's folder: checkpoints, metrics, loss.svg, plan.txt, run.json")                      \
     X(INT, steps, "train.steps", "--steps", "0", 0, 1e12, "steps", FOR_CHANGE,                     \
       "optimizer steps to train for; 0: as many as --seconds allows")                              \
     X(REAL, seconds, "train.seconds", "--seconds", "0", 0, 1e9, "seconds", FOR_CHANGE,             \
@@ -55,13 +58,22 @@ enum {
       FOR_CHANGE, "save every so many steps; 0: at the end only")                                  \
     X(INT, keep, "train.keep", "--keep", "2", 1, 1e6, "checkpoints", FOR_CHANGE,                   \
       "newest checkpoints to keep")                                                                \
+    X(INT, keep_every, "train.keep_every", "--keep-every", "0", 0, 1e12, "steps", FOR_CHANGE,      \
+      "also save every so many steps, and keep those for good; 0: none")                           \
     X(REAL, log_interval, "train.log_interval", "--log-interval", "10", 0, 1e9, "seconds",         \
       FOR_CHANGE, "between progress lines where stderr is not a terminal; 0: a line per step")     \
+    X(REAL, peak, "train.peak", "--peak", "0", 0, 1e12, "GFLOP/s", FOR_CHANGE,                     \
+      "peak of the machine, for model FLOPs utilisation in the metrics; 0: unknown")               \
+    X(FLAG, tensorboard, "run.tensorboard", "--tensorboard", "on", 0, 0, "", FOR_CHANGE,           \
+      "write a TensorBoard event file too; --tensorboard=off: do not")                             \
     X(REAL, lr, "optim.lr", "--lr", "0.004", 0, 1e3, "", FOR_CHANGE, "peak learning rate")         \
     X(INT, warmup, "optim.warmup", "--warmup", "50", 0, 1e12, "steps", FOR_CHANGE,                 \
       "the learning rate grows linearly over the first steps")                                     \
-    X(CHOICE, schedule, "optim.schedule", "--schedule", "cosine", 0, 0, "cosine|linear|constant",  \
-      FOR_CHANGE, "how the learning rate falls over the run")                                      \
+    X(CHOICE, schedule, "optim.schedule", "--schedule", "cosine", 0, 0,                            \
+      "cosine|linear|constant|wsd", FOR_CHANGE,                                                    \
+      "how the learning rate falls over the run; wsd: stable, then linear over its last part")     \
+    X(REAL, decay_fraction, "optim.decay_fraction", "--decay-fraction", "0.1", 0, 1, "fraction",   \
+      FOR_CHANGE, "wsd: the part of the run, at its end, over which the learning rate falls")      \
     X(REAL, min_lr, "optim.min_lr", "--min-lr", "0.1", 0, 1, "fraction", FOR_CHANGE,               \
       "where it ends, as a fraction of the peak")                                                  \
     X(REAL, beta1, "optim.beta1", "--beta1", "0.9", 0, 0.999999, "", FOR_CHANGE,                   \
@@ -105,8 +117,8 @@ typedef enum OptionId {
     N_OPTIONS
 } OptionId;
 
-enum { TOKENS_BYTES, TOKENS_UINT16 };                          // of OPT_tokens
-enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT };  // of OPT_schedule
+enum { TOKENS_BYTES, TOKENS_UINT16, TOKENS_UINT32 };           // of OPT_tokens; log2 of bytes
+enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // of OPT_schedule
 
 typedef struct Options {
     Arena *arena;

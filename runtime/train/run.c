@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folder of a run: what is written once when it starts, and the lock.
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -117,6 +118,18 @@ Status run_write_options(const char *run, const Options *options) {
     return status;
 }
 
+double run_flops(const char *run) {
+    Options *unused = options_create();
+    json_t *record = NULL;
+    double flops = 0;
+    if (unused && run_read_options(run, unused, &record) == OK)
+        flops = json_number_value(
+            json_object_get(json_object_get(record, "origin"), "flops per token"));
+    json_decref(record);
+    options_destroy(unused);
+    return flops;
+}
+
 Status plan_read(const char *path, Plan **out) {
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
@@ -141,12 +154,33 @@ Status run_read_plan(const char *run, bool for_sample, Plan **out) {
     return plan_read(path, out);
 }
 
+// "loss.svg.1234.AbCdEf", as file_write_atomic names what it has not renamed yet.
+static bool unfinished(const char *name) {
+    static const char *const written[] = { "run.json.", "loss.svg.", "latest." };
+    for (int i = 0; i < COUNT_OF(written); i++)
+        if (!strncmp(name, written[i], strlen(written[i]))) return true;
+    return false;
+}
+
+static void sweep(const char *path) {
+    DIR *folder = opendir(path);
+    if (!folder) return;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (unfinished(entry->d_name)) unlinkat(dirfd(folder), entry->d_name, 0);
+    closedir(folder);
+}
+
 Status run_lock(const char *run, int *fd) {
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], checkpoints[PATH_BYTES];
     TRY(join(path, run, "lock"));
+    TRY(join(checkpoints, run, "checkpoints"));
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (*fd < 0) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return OK;
+    if (flock(*fd, LOCK_EX | LOCK_NB) == 0) {
+        sweep(run);
+        sweep(checkpoints);
+        return OK;
+    }
     Status status = errno == EWOULDBLOCK
                         ? status_fail(ERR_ARGUMENT, "another process is training in %s", run)
                         : status_fail(ERR_IO, "cannot lock %s: %s", path, strerror(errno));

@@ -17,10 +17,12 @@ double schedule_progress(const Options *options, int64_t step, double seconds) {
 
 double schedule_lr(const Options *options, int64_t step, double seconds) {
     double progress = schedule_progress(options, step, seconds), fall = 1;
+    double part = options->decay_fraction; // of the run, at its end
     double rise = options->warmup ? fmin(1, (double)(step + 1) / (double)options->warmup) : 1;
     switch (options->schedule) {
     case SCHEDULE_COSINE: fall = (1 + cos(progress * 3.14159265358979323846)) / 2; break;
     case SCHEDULE_LINEAR: fall = 1 - progress; break;
+    case SCHEDULE_WSD: fall = progress + part <= 1 ? 1 : (1 - progress) / part; break;
     default: return options->lr * rise;
     }
     return options->lr * rise * (options->min_lr + (1 - options->min_lr) * fall);

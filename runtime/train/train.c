@@ -36,8 +36,9 @@ typedef struct Trainer {
     TrainMemory memory;
     TrainState state;
     int64_t *sequences, n_sequences, tokens_per_step;
-    FILE *metrics, *evals;
-    const char *metrics_path, *evals_path;
+    Journal journal;
+    OptimGroup *groups; int n_groups;
+    double flops;                // of a token, 0: unknown
     json_t *extra;               // into every manifest
     int lock;
     int64_t skips;               // in a row
@@ -52,7 +53,7 @@ Status train_open_data(const Options *options, const Plan *plan, Data **out) {
     DataOptions data = {
         .files = options->data.at, .n_files = options->data.n,
         .eval_files = options->eval_data.at, .n_eval_files = options->eval_data.n,
-        .item = options->tokens == TOKENS_UINT16 ? 2 : 1, .held_out = options->held_out,
+        .item = 1 << options->tokens, .eos = options->eos, .held_out = options->held_out,
         .sequence = plan->sequence, .vocab = plan->vocab,
     };
     return data_open(&data, out);
@@ -137,10 +138,9 @@ static Status start(Trainer *t) {
     t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
     t->tokens_per_step = t->n_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
-    t->metrics_path = arena_printf(t->arena, "%s/metrics.jsonl", t->job->run);
-    t->evals_path = arena_printf(t->arena, "%s/eval.jsonl", t->job->run);
-    TRY(metrics_open(t->metrics_path, t->state.step, &t->metrics));
-    TRY(metrics_open(t->evals_path, t->state.step, &t->evals));
+    t->groups = optim_groups(t->arena, t->plan, &t->n_groups);
+    if (options->peak > 0) t->flops = run_flops(t->job->run);
+    TRY(journal_open(t->job->run, t->state.step, options->tensorboard, &t->journal));
     json_t *record = options_record(options), *files = data_record(t->data);
     t->extra = json_pack("{s:o, s:{s:o, s:I}}", "options", record, "data", "files", files,
                          "sequences", (json_int_t)t->data->train.n_sequences);
@@ -150,12 +150,15 @@ static Status start(Trainer *t) {
                  t->plan->model, (double)t->data->train.n_targets / 1e6,
                  (long long)t->tokens_per_step, exec_threads(t->exec),
                  (double)plan_peak(t->plan) / 1048576);
+    Text text = { 0 };
+    optim_groups_print(t->groups, t->n_groups, options->decay, &text);
+    progress_say(&t->progress, "%s", text_cstr(&text));
+    text_finish(&text);
     return OK;
 }
 
 static void finish(Trainer *t) {
-    if (t->metrics) fclose(t->metrics);
-    if (t->evals) fclose(t->evals);
+    journal_close(&t->journal);
     if (t->lock >= 0) close(t->lock);
     json_decref(t->extra);
     exec_destroy(t->exec);
@@ -165,28 +168,45 @@ static void finish(Trainer *t) {
 
 /* One step ------------------------------------------------------------------------------------- */
 
-static Status write_metrics(Trainer *t, double lr, double seconds) {
-    const float *scalars = exec_scalars(t->exec);
-    bool skipped = scalars[SCALAR_skipped] != 0;
+// Targets of the step `batch`.
+static StepTokens step_tokens(const DataBatch *batch, int64_t microbatches) {
+    StepTokens tokens = { 0 };
+    double squares = 0;
+    for (int64_t i = 0; i < microbatches; i++) {
+        DataBatch one = *batch;
+        one.sequences += i * batch->per_microbatch;
+        double n = (double)data_batch_targets(&one, batch->per_microbatch);
+        tokens.valid += n;
+        squares += n * n;
+    }
+    tokens.weighed = squares / fmax(tokens.valid, 1);
+    return tokens;
+}
+
+static Status write_metrics(Trainer *t, StepTokens tokens, double lr, double seconds) {
+    bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
+    double speed = (double)t->tokens_per_step / fmax(seconds, 1e-9);
     json_t *line = json_pack("{s:I, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
                              (json_int_t)t->state.tokens, "time", t->state.seconds);
     if (!line) return status_fail(ERR_MEMORY, "no memory for metrics");
-    TRY(metrics_of_program(t->exec, t->program, line));
+    TRY(metrics_of_program(t->exec, t->program, tokens, line));
     json_object_set_new(line, "optim/total grad norm",
                         isfinite(t->grad_norm) ? json_real(t->grad_norm) : json_null());
-    json_object_set_new(line, "optim/LR (group 0)", json_real(lr));
+    optim_groups_record(t->groups, t->n_groups, lr, line);
     json_object_set_new(line, "optim/step skipped", json_integer(skipped));
-    json_object_set_new(line, "throughput/device/TPS",
-                        json_real((double)t->tokens_per_step / fmax(seconds, 1e-9)));
+    json_object_set_new(line, "optim/steps skipped", json_integer(t->state.skipped));
+    json_object_set_new(line, "throughput/device/TPS", json_real(speed));
+    if (t->flops > 0) // in percent, as OLMo-core has it
+        json_object_set_new(line, "throughput/device/MFU",
+                            json_real(100 * speed * t->flops / (t->options->peak * 1e9)));
     json_object_set_new(line, "throughput/total tokens", json_integer(t->state.tokens));
-    return metrics_write(t->metrics, t->metrics_path, line);
+    return journal_step(&t->journal, line);
 }
 
 static Status watch_skips(Trainer *t) {
     bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
     t->skips = skipped ? t->skips + 1 : 0;
     if (!skipped) return OK;
-    t->state.skipped++;
     progress_say(&t->progress,
                  "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
                  (long long)t->state.step, t->loss, t->grad_norm);
@@ -206,7 +226,8 @@ static Status one_step(Trainer *t) {
         t->sequences[i] = data_sample(set, (uint64_t)options->seed, t->state.sample + i);
     DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches,
                         t->state.sample * set->sequence };
-    int64_t targets = data_batch_targets(&batch, t->n_sequences);
+    StepTokens tokens = step_tokens(&batch, t->plan->microbatches);
+    int64_t targets = (int64_t)tokens.valid;
     double lr = schedule_lr(options, t->state.step, t->state.seconds);
     float *scalars = exec_scalars(t->exec);
     schedule_scalars(options, t->state.step, lr, targets, scalars);
@@ -222,7 +243,8 @@ static Status one_step(Trainer *t) {
     t->state.sample += t->n_sequences;
     t->state.seconds += seconds;
     t->state.lr = lr;
-    TRY(write_metrics(t, lr, seconds));
+    t->state.skipped += scalars[SCALAR_skipped] != 0;
+    TRY(write_metrics(t, tokens, lr, seconds));
     return watch_skips(t);
 }
 
@@ -248,20 +270,51 @@ static void show_step(Trainer *t, bool last) {
                   (double)t->tokens_per_step / t->step_seconds, eta);
 }
 
+// What was written about the steps is on disk before the checkpoint that goes on from them.
 static Status save(Trainer *t) {
     if (t->saved == t->state.step) return OK;
-    TRY(checkpoint_save(t->job->run, t->plan, &t->memory, &t->state, t->extra, t->options->keep));
+    const Options *o = t->options;
+    TRY(journal_sync(&t->journal));
+    TRY(checkpoint_save(t->job->run, t->plan, &t->memory, &t->state, t->extra,
+                        (CheckpointKeep){ o->keep, o->keep_every }));
     t->saved = t->state.step;
+    if (journal_picture(&t->journal, t->plan->model) != OK) // no reason to stop
+        progress_say(&t->progress, "warning: %s", status_message());
     return OK;
+}
+
+static bool due(int64_t interval, int64_t step) {
+    return interval && step % interval == 0;
 }
 
 static Status evaluate(Trainer *t, int64_t limit, EvalResult *result) {
     TRY(eval_run(t->exec, t->plan, &t->data->held_out, limit, &t->progress, result));
-    json_t *line =
-        json_pack("{s:I, s:I, s:f, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
-                  (json_int_t)t->state.tokens, "eval/CE loss", result->nats, "eval/tokens",
-                  (json_int_t)result->n_targets, "eval/bits per token", result->nats / log(2));
-    return metrics_write(t->evals, t->evals_path, line);
+    if (t->journal.eval_step == t->state.step && t->journal.eval_tokens == result->n_targets)
+        return OK; // a run that was complete is resumed: it is written
+    bool finite = isfinite(result->nats);
+    json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:I, s:o}", "step", (json_int_t)t->state.step,
+                             "tokens", (json_int_t)t->state.tokens, "eval/CE loss",
+                             finite ? json_real(result->nats) : json_null(), "eval/PPL",
+                             isfinite(exp(result->nats)) ? json_real(exp(result->nats))
+                                                         : json_null(),
+                             "eval/tokens", (json_int_t)result->n_targets, "eval/bits per token",
+                             finite ? json_real(eval_bits(result)) : json_null());
+    return journal_eval(&t->journal, line);
+}
+
+// Between steps, unless this step's was written before an interruption.
+static Status evaluate_between(Trainer *t) {
+    const Options *o = t->options;
+    if (!due(o->eval_interval, t->state.step) || !t->data->held_out.n_sequences ||
+        !t->state.step || t->journal.eval_step >= t->state.step)
+        return OK;
+    double began = time_seconds();
+    EvalResult result;
+    TRY(evaluate(t, o->eval_limit, &result));
+    t->state.seconds += time_seconds() - began;
+    progress_say(&t->progress, "step %lld  held-out loss %.4f over %lld tokens",
+                 (long long)t->state.step, result.nats, (long long)result.n_targets);
+    return OK;
 }
 
 // With a time limit the last step is one that still fits.
@@ -274,34 +327,31 @@ static bool spent(const Trainer *t) {
 static Status loop(Trainer *t) {
     const Options *o = t->options;
     while (!spent(t) && !stop_asked) {
+        Status status = evaluate_between(t);
+        if (status == ERR_INTERRUPTED) break; // the step is done; it is saved below
+        TRY(status);
+        int64_t step = t->state.step;
+        if (step && (due(o->save_interval, step) || due(o->keep_every, step))) TRY(save(t));
+        if (stop_asked) break;
         TRY(one_step(t));
-        bool last = spent(t) || stop_asked;
-        show_step(t, last);
-        if (last) break;
-        if (o->eval_interval && t->state.step % o->eval_interval == 0 &&
-            t->data->held_out.n_sequences) {
-            double began = time_seconds();
-            EvalResult result;
-            Status status = evaluate(t, o->eval_limit, &result);
-            if (status == ERR_INTERRUPTED) break; // the step is done; it is saved below
-            TRY(status);
-            t->state.seconds += time_seconds() - began;
-            progress_say(&t->progress, "step %lld  held-out loss %.4f over %lld tokens",
-                         (long long)t->state.step, result.nats, (long long)result.n_targets);
-        }
-        if (o->save_interval && t->state.step % o->save_interval == 0) TRY(save(t));
+        show_step(t, spent(t) || stop_asked);
     }
     return save(t);
 }
 
 // The last evaluation reads everything held out; its line is the run's result.
 static Status conclude(Trainer *t) {
-    progress_say(&t->progress, "trained %lld steps on %lld tokens in %.1f s; saved in %s",
-                 (long long)t->state.step, (long long)t->state.tokens, t->state.seconds,
+    char skipped[48] = "";
+    if (t->state.skipped)
+        snprintf(skipped, sizeof skipped, " (%lld skipped)", (long long)t->state.skipped);
+    progress_say(&t->progress, "trained %lld steps%s on %lld tokens in %.1f s; saved in %s",
+                 (long long)t->state.step, skipped, (long long)t->state.tokens, t->state.seconds,
                  t->job->run);
     if (!t->data->held_out.n_sequences || !plan_program(t->plan, "eval")) return OK;
     EvalResult result;
     TRY(evaluate(t, 0, &result));
+    if (journal_picture(&t->journal, t->plan->model) != OK)
+        progress_say(&t->progress, "warning: %s", status_message());
     if (!t->job->results) return OK;
     Text text = { 0 };
     eval_print(&result, t->options->tokens == TOKENS_BYTES, &text);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training, evaluating and sampling from a plan, and the folder of a run.
 //
-//   RUN/plan.txt          the plan that trains              RUN/metrics.jsonl  an object per step
-//   RUN/plan-sample.txt   a plan of one sequence, if any    RUN/eval.jsonl     per evaluation
-//   RUN/run.json          model, origin, options            RUN/checkpoints/   see checkpoint.h
+//   RUN/plan.txt          the plan that trains              RUN/checkpoints/   see checkpoint.h
+//   RUN/plan-sample.txt   a plan of one sequence, if any    RUN/metrics.jsonl, eval.jsonl, loss.svg,
+//   RUN/run.json          model, origin, options               events.out.tfevents.*: see journal.h
 //   RUN/spec/             the spec as it was, if any        RUN/lock           held while training
 //
 // A run is a function of its plan, options and data: the same steps give the same bits whatever the
@@ -18,6 +18,7 @@
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/data.h"
 #include "runtime/train/options.h"
+#include "runtime/train/journal.h"
 
 /* run.c: the folder ---------------------------------------------------------------------------- */
 
@@ -36,8 +37,10 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
 Status run_read_options(const char *run, Options *options, json_t **record);
 Status run_write_options(const char *run, const Options *options); // after a resume changed them
 Status run_read_plan(const char *run, bool for_sample, Plan **out);
+double run_flops(const char *run); // of the model's contractions, to train on a token; 0: unknown
 Status plan_read(const char *path, Plan **out);
-// Held until the descriptor is closed; a run that another process trains is refused.
+// Held until the descriptor is closed; a run that another process trains is refused. Removes the
+// temporary files of a killed one.
 Status run_lock(const char *run, int *fd);
 
 /* schedule.c ----------------------------------------------------------------------------------- */
@@ -50,14 +53,23 @@ double schedule_lr(const Options *options, int64_t step, double seconds);
 void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets,
                       float *scalars);
 
-/* metrics.c ------------------------------------------------------------------------------------ */
+/* metrics.c: the lines of metrics.jsonl; the file is journal.h's ------------------------------- */
 
-// Opens for appending, without the lines past `step` and without a torn last line.
-Status metrics_open(const char *path, int64_t step, FILE **out);
-Status metrics_write(FILE *file, const char *path, json_t *object); // takes the object
-// The program's metrics by their names in metrics.jsonl, load imbalances beside the loads.
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object);
+// Targets of a step, n in all and n_i in its microbatches: valid = n, weighed = sum n_i^2 / n.
+typedef struct StepTokens { double valid, weighed; } StepTokens;
+// The program's metrics by their names in metrics.jsonl (docs/run.md).
+Status metrics_of_program(const Exec *exec, const PlanProgram *program, StepTokens tokens,
+                          json_t *object);
 int metrics_main_loss(const PlanProgram *program); // index of the loss to show, -1: none
+
+/* groups.c ------------------------------------------------------------------------------------- */
+
+// Parameters that share a multiplier of the learning rate and one of the decay. In the order of
+// their first parameters, so group 0 is the embedding's as a rule.
+typedef struct OptimGroup { double lr, decay; int64_t tensors, numbers; } OptimGroup;
+OptimGroup *optim_groups(Arena *arena, const Plan *plan, int *n);
+void optim_groups_print(const OptimGroup *groups, int n, double decay, Text *out);
+void optim_groups_record(const OptimGroup *groups, int n, double lr, json_t *object);
 
 /* progress.c ----------------------------------------------------------------------------------- */
 

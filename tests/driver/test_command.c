@@ -9,81 +9,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/train/command.h"
-#include "tests/train/helpers.h"
+#include "tests/driver/small.h"
 
-static char moec[] = MOEC_BINARY_DIR "/moec", runner[] = MOEC_BINARY_DIR "/moec-run";
+static char runner[] = MOEC_BINARY_DIR "/moec-run";
+static Small small;
+static char *moec, *spec, *data, *reference;
 static const char *folder;
-static char *spec, *data, *reference;
 
-static const char spec_text[] =
-    "local m = require \"moec\"\n"
-    "local width = m.arg(\"width\", 32)\n"
-    "return m.model {\n"
-    "  name = \"small\", vocab = 256, width = width, sequence = 32,\n"
-    "  layers = m.stack(2, function(i)\n"
-    "    return m.block {\n"
-    "      attention = { heads = 2, kv_heads = 1, rope = { theta = 1e4 } },\n"
-    "      ffn = i == 1 and { hidden = 48 } or m.experts {\n"
-    "        count = 4, top_k = 2, expert = { hidden = 24 }, shared = { hidden = 16 },\n"
-    "        router = { normalize = true, balance_loss = 0.01, correction = 0.001 },\n"
-    "      },\n"
-    "    }\n"
-    "  end),\n"
-    "}\n";
-
-static void expect_exit(int expected, int found) {
-    if (expected != found)
-        print_error("exit status %d\n%s\n%s\n", found, command_output(), command_errors());
-    assert_int_equal(found, expected);
-}
-
-static void expect_error(const char *part) {
-    if (!strstr(command_errors(), part))
-        print_error("'%s' is not in: %s\n", part, command_errors());
-    assert_non_null(strstr(command_errors(), part));
-}
-
-// moec train with the usual words, then `more` (at most 12, NULL-ended).
 static int train(char *run, char *const *more) {
-    char *argv[40] = { moec, "train", spec, "--data", data, "--out", run };
-    const char *usual[] = { "--held-out", "700", "--steps", "6", "--batch", "256", "--microbatch",
-                            "128", "--save-interval", "3", "--warmup", "2" };
-    int argc = 7;
-    for (int i = 0; i < COUNT_OF(usual); i++) argv[argc++] = (char *)(uintptr_t)usual[i];
-    for (; more && *more; more++) argv[argc++] = *more;
-    return command_run(argv);
+    Small now = small;
+    now.data = data;
+    return small_train(&now, run, "6", more);
 }
 #define TRAIN(run, ...) train(run, (char *[]) { __VA_ARGS__, NULL })
 
 static int make(void **state) {
     (void)state;
-    folder = scratch_folder();
-    // Kernels are kept between runs of the suite: what is tested here is what they compute.
-    setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
-    spec = path_in(folder, "small.lua");
-    write_file(spec, spec_text, sizeof spec_text - 1);
-    data = path_in(folder, "data");
-    static char text[9000];
-    for (int i = 0; i < 9000; i++)
-        text[i] = "pack my box with five dozen jugs\n"[(i * (1 + i / 3000)) % 33];
-    write_file(data, text, sizeof text);
+    small = small_make();
+    folder = small.folder, moec = small.moec, spec = small.spec, data = small.data;
     reference = path_in(folder, "reference");
     expect_exit(0, train(reference, NULL));
     return 0;
-}
-
-static const char *const files[] = { "weights", "moment1", "moment2" };
-
-static void same_state(const char *a, const char *b) {
-    for (int i = 0; i < 3; i++) {
-        char name[96];
-        snprintf(name, sizeof name, "checkpoints/step-6/%s.safetensors", files[i]);
-        size_t n, m;
-        char *x = read_whole(path_in(a, name), &n), *y = read_whole(path_in(b, name), &m);
-        assert_int_equal(n, m);
-        assert_memory_equal(x, y, n);
-    }
 }
 
 static void threads_do_not_matter(void **state) {
@@ -92,7 +38,7 @@ static void threads_do_not_matter(void **state) {
     for (int i = 0; i < 3; i++) {
         char *run = path_in(folder, (const char *[]) { "one", "two", "three" }[i]);
         expect_exit(0, TRAIN(run, "--threads", threads[i]));
-        same_state(reference, run);
+        same_state(reference, run, 6);
     }
     char *other = path_in(folder, "other"); // and the comparison sees a difference
     expect_exit(0, TRAIN(other, "--seed", "2"));
@@ -111,7 +57,7 @@ static void resume_repeats_the_bits(void **state) {
     write_file(path_in(run, "checkpoints/latest"), "step-3\n", 7);
     expect_exit(0, COMMAND(moec, "resume", run, "--threads", "1"));
     expect_error("from step-3");
-    same_state(reference, run);
+    same_state(reference, run, 6);
     size_t n;
     const char *line = read_whole(path_in(run, "metrics.jsonl"), &n);
     for (int step = 1; step <= 6; step++, line = strchr(line, '\n') + 1) {
@@ -146,7 +92,7 @@ static void killed_and_resumed(void **state) {
         assert_int_equal(WEXITSTATUS(status), 1);
         expect_exit(0, COMMAND(moec, "resume", run));
     }
-    same_state(reference, run);
+    same_state(reference, run, 6);
 }
 
 static void saved_plan_without_the_compiler(void **state) {
@@ -155,7 +101,7 @@ static void saved_plan_without_the_compiler(void **state) {
     expect_exit(0, COMMAND(runner, path_in(reference, "plan.txt"),
                            path_in(reference, "plan-sample.txt"), "--data", data, "--held-out",
                            "700", "--steps", "6", "--warmup", "2", "--out", run));
-    same_state(reference, run);
+    same_state(reference, run, 6);
     size_t n, m;
     char *a = read_whole(path_in(run, "plan.txt"), &n),
          *b = read_whole(path_in(reference, "plan.txt"), &m);
@@ -204,10 +150,10 @@ static void data_formats(void **state) {
     char *plain = data;
     data = zipped;
     expect_exit(0, train(a, NULL));
-    same_state(reference, a);
+    same_state(reference, a, 6);
     data = tokens;
     expect_exit(0, TRAIN(b, "--tokens", "uint16"));
-    same_state(reference, b);
+    same_state(reference, b, 6);
     ids[4001] = 1; // 256 + something at token 2000
     write_file(tokens, ids, 2 * n);
     expect_exit(2, TRAIN(path_in(folder, "bad"), "--tokens", "uint16"));
@@ -219,7 +165,7 @@ static void accumulation_is_the_sum(void **state) {
     (void)state;
     // One microbatch of 256 against two of 128: other bits, the same losses to rounding. The
     // balance loss is nonlinear in its microbatch, so it is left out.
-    char *text = strdup(spec_text), *at = strstr(text, "balance_loss = 0.01, ");
+    char *text = strdup(small_spec), *at = strstr(text, "balance_loss = 0.01, ");
     memset(at, ' ', strlen("balance_loss = 0.01,"));
     char *plain = path_in(folder, "plain.lua");
     write_file(plain, text, strlen(text));

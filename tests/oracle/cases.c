@@ -26,6 +26,10 @@ static uint32_t tokens(Model *m, int k) {
     return model_generator(m, OP_TOKENS, k, NULL, 0);
 }
 
+static uint32_t segments(Model *m) {
+    return model_generator(m, OP_SEGMENTS, 0, NULL, 0);
+}
+
 static uint32_t on_none(Model *m, const int32_t *dims, int rank) {
     return case_param(m, false, dims, rank, 0);
 }
@@ -376,8 +380,7 @@ static uint32_t attend(Model *m, int shape, int window) {
     Attr attr = { 0 };
     attr.attend.scale = 0.4f, attr.attend.causal = !(shape & 4), attr.attend.window = shape & 1 ? window : 0;
     uint32_t q = on_t(m, DIMS(4, 3)), k = shape & 8 ? q : on_t(m, DIMS(2, 3));
-    uint32_t args[5] = { q, k, shape & 8 ? on_t(m, DIMS(4, 5)) : on_t(m, DIMS(2, 5)),
-                         model_generator(m, OP_SEGMENTS, 0, NULL, 0), 0 };
+    uint32_t args[5] = { q, k, shape & 8 ? on_t(m, DIMS(4, 5)) : on_t(m, DIMS(2, 5)), segments(m), 0 };
     if (shape & 2) args[4] = on_none(m, DIMS(4));
     return model_node(m, OP_ATTEND, &attr, NULL, args, shape & 2 ? 5 : 4);
 }
@@ -409,8 +412,18 @@ static uint32_t shift(Model *m, int k, int b) {
     (void)b;
     Attr attr = { 0 };
     attr.k = k;
-    uint32_t args[2] = { on_t(m, DIMS(2, 3)), model_generator(m, OP_SEGMENTS, 0, NULL, 0) };
+    uint32_t args[2] = { on_t(m, DIMS(2, 3)), segments(m) };
     return model_node(m, OP_SHIFT, &attr, NULL, args, 2);
+}
+
+// Read at any row through views that strides cannot express together.
+static uint32_t shift_reordered(Model *m, int rank, int b) {
+    (void)b;
+    Attr attr = { 0 };
+    attr.k = 2;
+    uint32_t x = model_op1(m, OP_TRANSPOSE, model_slice(m, on_t(m, DIMS(3, 4)), 1, 1, 2));
+    x = rank == 1 ? model_reshape(m, x, DIMS(6)) : model_reshape(m, x, DIMS(3, 2));
+    return model_op2(m, OP_MUL, model_node(m, OP_SHIFT, &attr, NULL, (uint32_t[]){ x, segments(m) }, 2), x);
 }
 
 static uint32_t dispatch(Model *m, int b, int c) {
@@ -572,6 +585,8 @@ const Case cases[] = {
     { "shift.3", shift, 3, 0, false, LIMIT_MAP },
     { "shift.back", shift, -2, 0, false, LIMIT_MAP },
     { "shift.0", shift, 0, 0, false, LIMIT_MAP },
+    { "shift.reordered", shift_reordered, 1, 0, false, LIMIT_MAP },
+    { "shift.reordered2", shift_reordered, 2, 0, false, LIMIT_MAP },
     { "dispatch", dispatch, 0, 0, false, LIMIT_MAP },
     { "collect", collect, 0, 0, false, LIMIT_MAP },
     { "collect.weighted", collect, 1, 0, false, LIMIT_MAP },

@@ -11,12 +11,20 @@
 #include <cmocka.h>
 
 const Spec specs[] = {
-    { "olmo.lua", 0, 2, 2, 0.3 },    { "olmo.lua", 1, 1, 1, 0.3 }, // one token; nothing is valid
-    { "gpt_oss.lua", 0, 2, 2, 0.4 }, { "deepseek.lua", 0, 2, 2, 0.4 },   { "latent.lua", 0, 2, 2, 0.4 },
-    { "ids.lua", 0, 1, 2, 0.5 },     { "one_expert.lua", 0, 3, 2, 0.5 }, { "sets.lua", 0, 3, 2, 0.4 },
-    { "sets.lua", 1, 5, 1, 0.4 }, // sequences of one token: nothing to shift
+    { "olmo.lua", 0, 2, 2, 0.3, 1, true, false },
+    { "olmo.lua", 1, 1, 1, 0.3, 1, true, false }, // one token
+    { "gpt_oss.lua", 0, 2, 2, 0.4, 1, true, false },
+    { "deepseek.lua", 0, 2, 2, 0.4, 1, true, false },
+    // Logits are 10 times a cosine of nearly parallel vectors, and the activation is a cube.
+    { "latent.lua", 0, 2, 2, 0.4, 4, true, false },
+    { "ids.lua", 0, 1, 2, 0.5, 1, false, true },
+    { "one_expert.lua", 0, 3, 2, 0.5, 1, true, true },
+    { "sets.lua", 0, 3, 2, 0.4, 1, true, false },
+    { "sets.lua", 1, 5, 1, 0.4, 1, true, false }, // sequences of one token: nothing to shift
 };
 const int n_specs = COUNT_OF(specs);
+const Spec spec_maxima = { "maxima.lua", 0, 2, 2, 0.5, 1, false, false };
+const Spec spec_tiny = { "models/tiny.lua", 17, 2, 2, 0.05, 1, true, false };
 
 const char *spec_title(const Spec *spec) {
     static char title[128];

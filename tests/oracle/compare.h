@@ -10,10 +10,13 @@ typedef struct Spec {
     int32_t sequence;           // 0: as the spec says
     int32_t sequences, batches; // per microbatch, per step
     double std;                 // of the parameters
+    double amplified;           // how much more than other models it amplifies rounding
+    bool fused, alone;          // how the short test lowers it
 } Spec;
 
 extern const Spec specs[];
 extern const int n_specs;
+extern const Spec spec_tiny, spec_maxima; // maxima over a sequence have no kernel yet
 
 // The traced graph, its sequence length replaced. NULL: the diagnostic was printed.
 Model *spec_model(const Spec *spec);

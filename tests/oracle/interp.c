@@ -32,7 +32,9 @@ Batch batch_make(uint64_t seed, int64_t tokens, int64_t sequence, int32_t vocab,
             int32_t id = (int32_t)(hash_uniform(seed, 2, (uint64_t)(t + k)) * (float)vocab);
             bool masked = hash_uniform(seed, 3, (uint64_t)(t + k)) < 1.0f / 6;
             b.ahead[k][t] = inside ? id : -1;
-            b.labels[k][t] = inside && !masked ? id : -1;
+            // The last token of a sequence may have a target that lies past it.
+            bool target = inside || hash_uniform(seed, 4, (uint64_t)t) < 0.5f;
+            b.labels[k][t] = target && !masked ? id : -1;
         }
     }
     return b;

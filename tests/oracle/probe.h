@@ -8,7 +8,8 @@
 //
 // The bound is 1e-8 of the parameter's largest gradient plus 1e-10 (1 + |f|), for gradients that are zero
 // or nearly so. Both are about 100 times the error estimated above: sums of some hundred terms in f round
-// that much more. Rounding to bf16 is held like a choice, so it needs no other bound.
+// that much more. Where that fails the step is shortened to 1e-5 and 1e-6, for kinks. Rounding to bf16 is held like a
+// choice, so it needs no other bound.
 #ifndef MOEC_TEST_PROBE_H
 #define MOEC_TEST_PROBE_H
 

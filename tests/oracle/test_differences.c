@@ -62,14 +62,15 @@ static void random_graphs(void **state) {
 static void every_parameter_of_the_specs(void **state) {
     (void)state;
     int failed = 0;
-    for (int i = 0; i < n_specs; i++) {
-        Model *m = spec_model(&specs[i]);
+    for (int i = 0; i <= n_specs; i++) {
+        const Spec *spec = i < n_specs ? &specs[i] : &spec_maxima;
+        Model *m = spec_model(spec);
         assert_non_null(m);
-        Step step = step_make(23, m, specs[i].sequences, specs[i].batches);
+        Step step = step_make(24, m, spec->sequences, spec->batches);
         Interp *in = interp_create(m);
-        interp_fill(in, 5, specs[i].std);
+        interp_fill(in, 5, spec->std);
         Probe p = probe_model(m, in, &step, 6);
-        printf("%s: %lld entries, worst error %.2g of the bound at %s\n", spec_title(&specs[i]), (long long)p.entries,
+        printf("%s: %lld entries, worst error %.2g of the bound at %s\n", spec_title(spec), (long long)p.entries,
                p.worst, p.where);
         failed += p.worst > 1;
         interp_destroy(in);

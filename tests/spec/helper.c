@@ -6,7 +6,8 @@
 // Splits "key=value ..." in place.
 static int read_args(char *text, SpecArg *args, int most) {
     int n = 0;
-    for (char *save, *word = strtok_r(text, " ", &save); word && n < most; word = strtok_r(NULL, " ", &save)) {
+    for (char *save, *word = strtok_r(text, " ", &save); word && n < most;
+         word = strtok_r(NULL, " ", &save)) {
         char *value = strchr(word, '=');
         assert_non_null(value);
         *value = 0;
@@ -19,11 +20,16 @@ static Loaded load(const char *path, const char *text, const char *args) {
     Loaded l = { 0 };
     SpecArg list[8];
     char *copy = strdup(args ? args : "");
-    SpecOptions options = { .args = list, .n_args = read_args(copy, list, COUNT_OF(list)), .log = &l.log };
-    l.m = text ? spec_load_text(path, text, strlen(text), &options, &l.error) : spec_load(path, &options, &l.error);
+    SpecOptions options = { .args = list,
+                            .n_args = read_args(copy, list, COUNT_OF(list)),
+                            .log = &l.log };
+    l.m = text ? spec_load_text(path, text, strlen(text), &options, &l.error)
+               : spec_load(path, &options, &l.error);
     free(copy);
-    if (l.m) assert_int_equal(l.error.bytes, 0);
-    else assert_true(l.error.bytes > 0);
+    if (l.m)
+        assert_int_equal(l.error.bytes, 0);
+    else
+        assert_true(l.error.bytes > 0);
     return l;
 }
 
@@ -40,7 +46,10 @@ void loaded_finish(Loaded *l) {
 Loaded load_layers(const char *before, const char *layers) {
     Text text = { 0 };
     text_printf(&text, "local m = require 'moec'\n%s\n", before);
-    text_printf(&text, "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = { %s } }\n", layers);
+    text_printf(
+        &text,
+        "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = { %s } }\n",
+        layers);
     Loaded l = load_text(text_cstr(&text), NULL);
     text_finish(&text);
     if (!l.m) fail_msg("%s", text_cstr(&l.error));
@@ -50,7 +59,8 @@ Loaded load_layers(const char *before, const char *layers) {
 void expect_print(const char *text, const char *want) {
     Text whole = { 0 };
     text_printf(&whole, "local m = require 'moec'\n%s\n", text);
-    text_add(&whole, "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = {} }\n");
+    text_add(&whole,
+             "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = {} }\n");
     Loaded l = load_text(text_cstr(&whole), NULL);
     text_finish(&whole);
     if (!l.m) fail_msg("%s\n%s", text, text_cstr(&l.error));
@@ -61,7 +71,8 @@ void expect_print(const char *text, const char *want) {
 void expect_error(const char *text, const char *want) {
     Loaded l = load_text(text, NULL);
     if (l.m) fail_msg("expected '%s', but this loads:\n%s", want, text);
-    if (!strstr(text_cstr(&l.error), want)) fail_msg("%s\nexpected '%s', got:\n%s", text, want, text_cstr(&l.error));
+    if (!strstr(text_cstr(&l.error), want))
+        fail_msg("%s\nexpected '%s', got:\n%s", text, want, text_cstr(&l.error));
     loaded_finish(&l);
 }
 

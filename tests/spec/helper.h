@@ -13,13 +13,17 @@
 #include "compiler/spec/spec.h"
 
 // What a run left behind. `m` is NULL if it failed.
-typedef struct Loaded { Model *m; Text error, log; } Loaded;
+typedef struct Loaded {
+    Model *m;
+    Text error, log;
+} Loaded;
 
 // `text` under the name model.lua. `args`: "key=value key=value", NULL for none.
 Loaded load_text(const char *text, const char *args);
 Loaded load_file(const char *path, const char *args);
 void loaded_finish(Loaded *l);
-// Lines that a complete spec needs around one: `local m`, and a model of width 64 with the layers `layers`.
+// Lines that a complete spec needs around one: `local m`, and a model of width 64 with the layers
+// `layers`.
 Loaded load_layers(const char *before, const char *layers);
 // Fails unless the text loads and prints exactly `want`.
 void expect_print(const char *text, const char *want);

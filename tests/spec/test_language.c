@@ -20,7 +20,8 @@ static void print_step(Loaded *l, Text *out) {
     model_destroy(step);
 }
 
-static void assert_same_graph(const char *before_a, const char *layers_a, const char *before_b, const char *layers_b) {
+static void assert_same_graph(const char *before_a, const char *layers_a, const char *before_b,
+                              const char *layers_b) {
     Loaded a = load_layers(before_a, layers_a), b = load_layers(before_b, layers_b);
     Text x = { 0 }, y = { 0 };
     print_step(&a, &x);
@@ -33,7 +34,7 @@ static void assert_same_graph(const char *before_a, const char *layers_a, const 
     loaded_finish(&b);
 }
 
-/* Built-in blocks are what a user can write ---------------------------------------------------------- */
+/* Built-in blocks are what a user can write --------------------------------------------------- */
 
 static void norm_by_hand(void **state) {
     (void)state;
@@ -41,16 +42,19 @@ static void norm_by_hand(void **state) {
                       "local function norm(x)\n"
                       "  local gain = m.param('gain', { x:size() }, { on = x, init = 'ones' })\n"
                       "  return x * m.rsqrt(m.mean(x ^ 2) + 1e-6) * gain\n"
-                      "end", "norm");
+                      "end",
+                      "norm");
 }
 
 static void swiglu_by_hand(void **state) {
     (void)state;
-    assert_same_graph("", "m.mlp { hidden = 48 }",
-                      "local function mlp(x)\n"
-                      "  local gate, up = m.unbind(m.matmul(x, m.param('w_in', { 64, 2, 48 })))\n"
-                      "  return m.matmul(gate * m.sigmoid(gate) * up, m.param('w_out', { 48, 64 }))\n"
-                      "end", "mlp");
+    assert_same_graph(
+        "", "m.mlp { hidden = 48 }",
+        "local function mlp(x)\n"
+        "  local gate, up = m.unbind(m.matmul(x, m.param('w_in', { 64, 2, 48 })))\n"
+        "  return m.matmul(gate * m.sigmoid(gate) * up, m.param('w_out', { 48, 64 }))\n"
+        "end",
+        "mlp");
 }
 
 static void softmax_by_hand(void **state) {
@@ -60,12 +64,15 @@ static void softmax_by_hand(void **state) {
                       "  local top = m.stop_gradient(m.amax(x))\n"
                       "  local e = m.exp(x - top)\n"
                       "  return x * (e / m.sum(e)) * (m.log(m.sum(e)) + top)\n"
-                      "end", "f");
+                      "end",
+                      "f");
 }
 
 static void attention_by_hand(void **state) {
     (void)state;
-    assert_same_graph("", "m.attention { heads = 4, kv_heads = 2, qk_norm = 'head', rope = { theta = 5e5 }, window = 8 }",
+    assert_same_graph("",
+                      "m.attention { heads = 4, kv_heads = 2, qk_norm = 'head', rope = { theta = "
+                      "5e5 }, window = 8 }",
                       "local function norm(x)\n"
                       "  local gain = m.param('gain', { x:size() }, { init = 'ones' })\n"
                       "  return x * m.rsqrt(m.mean(x ^ 2, -1, { keep = true }) + 1e-6) * gain\n"
@@ -80,18 +87,25 @@ static void attention_by_hand(void **state) {
                       "  q, k = m.rotate(q, m.constant(freq)), m.rotate(k, m.constant(freq))\n"
                       "  local y = m.attend(q, k, v, { window = 8 })\n"
                       "  return m.matmul(y, m.param('w_o', { 4, 16, 64 }), { over = 2 })\n"
-                      "end", "attention");
+                      "end",
+                      "attention");
 }
 
 static void experts_by_hand(void **state) {
     (void)state;
-    const char *fields = "router = { normalize = true, scale = 2, balance_loss = 0.01, z_loss = 0.001, correction = 0.1 }";
+    const char *fields = "router = { normalize = true, scale = 2, balance_loss = 0.01, z_loss = "
+                         "0.001, correction = 0.1 }";
     Text layers = { 0 };
-    text_printf(&layers, "m.experts { count = 8, top_k = 2, expert = { hidden = 32 }, shared = { hidden = 16 }, %s }", fields);
+    text_printf(&layers,
+                "m.experts { count = 8, top_k = 2, expert = { hidden = 32 }, shared = { hidden = "
+                "16 }, %s }",
+                fields);
     assert_same_graph(
         "", text_cstr(&layers),
-        "local router = m.define('my_router', { { 'scale', 'number' } }, function(f, x, count, top_k)\n"
-        "  local logits = m.matmul(x, m.param('w_score', { x:size(), count }), { precision = 'fp32' })\n"
+        "local router = m.define('my_router', { { 'scale', 'number' } }, function(f, x, count, "
+        "top_k)\n"
+        "  local logits = m.matmul(x, m.param('w_score', { x:size(), count }), { precision = "
+        "'fp32' })\n"
         "  local e = m.exp(logits - m.stop_gradient(m.amax(logits)))\n"
         "  local score = e / m.sum(e)\n"
         "  local bias = m.state('correction', { count })\n"
@@ -102,7 +116,8 @@ static void experts_by_hand(void **state) {
         "  local prob = m.mean(score / (m.sum(score) + 1e-20), 'microbatch')\n"
         "  m.loss('balance', count * m.sum(load / m.max(m.sum(load), 1) * prob), 0.01)\n"
         "  m.loss('z', m.log_sum_exp(logits) ^ 2, 0.001)\n"
-        "  m.update(bias, load, function(old, total) return old + 0.1 * m.sign(m.mean(total) - total) end)\n"
+        "  m.update(bias, load, function(old, total) return old + 0.1 * m.sign(m.mean(total) - "
+        "total) end)\n"
         "  return ids, weights * f.scale\n"
         "end)\n"
         "local function mlp(x, hidden)\n"
@@ -114,21 +129,25 @@ static void experts_by_hand(void **state) {
         "  local rows = m.dispatch(x, m.route(ids, 8))\n"
         "  local y = m.combine(m.scope('experts', mlp, rows, 32), weights)\n"
         "  return y + m.scope('shared', mlp, x, 16)\n"
-        "end)", "experts { router = { scale = 2 } }");
+        "end)",
+        "experts { router = { scale = 2 } }");
     text_finish(&layers);
 }
 
-/* Sharing, scopes, reading blocks ---------------------------------------------------------------------- */
+/* Sharing, scopes, reading blocks ------------------------------------------------------------- */
 
 static void sharing(void **state) {
     (void)state;
-    Loaded l = load_layers("local u = m.shared('universal', m.block { ffn = { hidden = 32 } })", "u, m.mlp { hidden = 32 }, u");
+    Loaded l = load_layers("local u = m.shared('universal', m.block { ffn = { hidden = 32 } })",
+                           "u, m.mlp { hidden = 32 }, u");
     assert_int_equal(l.m->n_params, 1 + 3 + 2 + 1 + 1);
     param_named(l.m, "universal.ffn.w_in");
     param_named(l.m, "layers.2.w_in");
     loaded_finish(&l);
     // What a shared function records has one address per call.
-    l = load_layers("local u = m.shared('u', function(x) m.metric('size', m.mean(x ^ 2)) return x end)", "u, u, u");
+    l = load_layers(
+        "local u = m.shared('u', function(x) m.metric('size', m.mean(x ^ 2)) return x end)",
+        "u, u, u");
     assert_int_equal(l.m->n_metrics, 3);
     assert_string_equal(model_name(l.m, l.m->metrics[0].addr), "u.size");
     assert_string_equal(model_name(l.m, l.m->metrics[2].addr), "u.size.3");
@@ -138,7 +157,8 @@ static void sharing(void **state) {
 static void tied_head(void **state) {
     (void)state;
     Loaded l = load_text("local m = require 'moec'\n"
-                         "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = {}, head = { tied = true, cap = 30 } }",
+                         "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, "
+                         "layers = {}, head = { tied = true, cap = 30 } }",
                          NULL);
     assert_non_null(l.m);
     assert_int_equal(l.m->n_params, 2);
@@ -151,28 +171,41 @@ static void tied_head(void **state) {
 
 static void with_and_fields(void **state) {
     (void)state;
-    expect_print("local layer = m.block { attention = { heads = 8, rope = true }, ffn = { hidden = 64 } }\n"
-                 "local other = layer:with { ffn = layer.ffn:with { hidden = layer.ffn.hidden / 2 }, norm = 'peri' }\n"
-                 "print(layer.ffn.hidden, other.ffn.hidden, layer.norm, other.norm, other.attention.rope.theta)\n"
-                 "print(layer, layer.attention.window, layer.attention.kv_heads)",
-                 "64\t32\tpre\tperi\t10000\na block\tfalse\tfalse\n");
-    expect_print("local list = m.stack(3, m.mlp { hidden = 2 })\nprint(#list, list[3].hidden)", "3\t2\n");
-    expect_print("local list = m.stack(2, function(i) return m.mlp { hidden = i } end)\nprint(list[1].hidden, list[2].hidden)", "1\t2\n");
-    expect_print("print(m.arity(m.swiglu), m.arity(m.tanh), m.arity(m.relu), m.arity(function(a, b, c) end))", "2\t1\t1\t3\n");
+    expect_print(
+        "local layer = m.block { attention = { heads = 8, rope = true }, ffn = { hidden = 64 } }\n"
+        "local other = layer:with { ffn = layer.ffn:with { hidden = layer.ffn.hidden / 2 }, norm = "
+        "'peri' }\n"
+        "print(layer.ffn.hidden, other.ffn.hidden, layer.norm, other.norm, "
+        "other.attention.rope.theta)\n"
+        "print(layer, layer.attention.window, layer.attention.kv_heads)",
+        "64\t32\tpre\tperi\t10000\na block\tfalse\tfalse\n");
+    expect_print("local list = m.stack(3, m.mlp { hidden = 2 })\nprint(#list, list[3].hidden)",
+                 "3\t2\n");
+    expect_print("local list = m.stack(2, function(i) return m.mlp { hidden = i } "
+                 "end)\nprint(list[1].hidden, list[2].hidden)",
+                 "1\t2\n");
+    expect_print("print(m.arity(m.swiglu), m.arity(m.tanh), m.arity(m.relu), m.arity(function(a, "
+                 "b, c) end))",
+                 "2\t1\t1\t3\n");
 }
 
 static void tensors_print(void **state) {
     (void)state;
-    Loaded l = load_layers("", "function(x) local h = m.linear('in', x, { 2, 8 }) print(h, m.tokens(), m.exp(h)) print(h:size(), h:size(1)) return x end");
-    assert_string_equal(text_cstr(&l.log), "real [T, 2, 8] layers.1.w_in\tint [T] tokens\treal [T, 2, 8] layers.1.w_in\n8\t2\n");
+    Loaded l = load_layers("", "function(x) local h = m.linear('in', x, { 2, 8 }) print(h, "
+                               "m.tokens(), m.exp(h)) print(h:size(), h:size(1)) return x end");
+    assert_string_equal(
+        text_cstr(&l.log),
+        "real [T, 2, 8] layers.1.w_in\tint [T] tokens\treal [T, 2, 8] layers.1.w_in\n8\t2\n");
     loaded_finish(&l);
 }
 
 static void arguments(void **state) {
     (void)state;
-    const char *text = "local m = require 'moec'\n"
-                       "print(m.arg('n', 8), m.arg('rate', 0.5), m.arg('name', 'x'), m.arg('on', false), m.arg('n', 8))\n"
-                       "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = {} }";
+    const char *text =
+        "local m = require 'moec'\n"
+        "print(m.arg('n', 8), m.arg('rate', 0.5), m.arg('name', 'x'), m.arg('on', false), "
+        "m.arg('n', 8))\n"
+        "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, layers = {} }";
     static const char *const cases[][2] = {
         { NULL, "8\t0.5\tx\tfalse\t8\n" },
         { "n=16 rate=1 name=big on=true", "16\t1\tbig\ttrue\t16\n" },
@@ -194,20 +227,23 @@ static void arguments(void **state) {
     }
 }
 
-/* Rules ------------------------------------------------------------------------------------------------ */
+/* Rules --------------------------------------------------------------------------------------- */
 
 static void defaults_and_rules(void **state) {
     (void)state;
     const char *head = "local m = require 'moec'\n"
                        "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16,\n"
-                       "  layers = { m.block { ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 32, bias = true } } } },\n";
+                       "  layers = { m.block { ffn = m.experts { count = 4, top_k = 2, expert = { "
+                       "hidden = 32, bias = true } } } },\n";
     Text text = { 0 };
     text_printf(&text, "%s}", head);
     Loaded l = load_text(text_cstr(&text), NULL);
     assert_non_null(l.m);
-    const Param *w = param_named(l.m, "layers.1.ffn.experts.w_in"), *b = param_named(l.m, "layers.1.ffn.experts.b_in");
+    const Param *w = param_named(l.m, "layers.1.ffn.experts.w_in"),
+                *b = param_named(l.m, "layers.1.ffn.experts.b_in");
     const Param *gain = param_named(l.m, "norm.gain"), *table = param_named(l.m, "embedding.w");
-    assert_true(w->std == 0.02 && w->decay == 1 && w->lr == 1 && w->init == INIT_NORMAL && w->is_weight);
+    assert_true(w->std == 0.02 && w->decay == 1 && w->lr == 1 && w->init == INIT_NORMAL &&
+                w->is_weight);
     assert_true(b->init == INIT_ZEROS && b->decay == 0 && !b->is_weight);
     assert_true(gain->init == INIT_ONES && gain->decay == 0);
     assert_true(table->decay == 0 && table->std == 0.02 && !table->is_weight);
@@ -215,10 +251,13 @@ static void defaults_and_rules(void **state) {
     loaded_finish(&l);
 
     text.bytes = 0;
-    text_printf(&text, "%s  parameters = {\n"
-                       "    { '*', init = 0.01 }, { '*.w_*, head.w', decay = 0.5 }, { 'layers.*', lr = 2 },\n"
-                       "    { 'layers.*.w_out', init = 'zeros', precision = 'bf16', lr = 3 },\n"
-                       "    { '*.router.w_score', precision = 'bf16' } } }", head);
+    text_printf(
+        &text,
+        "%s  parameters = {\n"
+        "    { '*', init = 0.01 }, { '*.w_*, head.w', decay = 0.5 }, { 'layers.*', lr = 2 },\n"
+        "    { 'layers.*.w_out', init = 'zeros', precision = 'bf16', lr = 3 },\n"
+        "    { '*.router.w_score', precision = 'bf16' } } }",
+        head);
     l = load_text(text_cstr(&text), NULL);
     if (!l.m) fail_msg("%s", text_cstr(&l.error));
     w = param_named(l.m, "layers.1.ffn.experts.w_in");
@@ -228,7 +267,8 @@ static void defaults_and_rules(void **state) {
     // The maker's word is final.
     assert_true(param_named(l.m, "norm.gain")->init == INIT_ONES);
     assert_int_equal(param_named(l.m, "layers.1.ffn.router.w_score")->precision, PRECISION_FP32);
-    assert_true(param_named(l.m, "head.w")->decay == 0.5 && param_named(l.m, "embedding.w")->decay == 0);
+    assert_true(param_named(l.m, "head.w")->decay == 0.5 &&
+                param_named(l.m, "embedding.w")->decay == 0);
     loaded_finish(&l);
     text_finish(&text);
 }
@@ -236,8 +276,10 @@ static void defaults_and_rules(void **state) {
 static void model_eps(void **state) {
     (void)state;
     Loaded l = load_text("local m = require 'moec'\n"
-                         "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, eps = 0.125, norm = { eps = 0.25 },\n"
-                         "  layers = { m.block { attention = { heads = 4, qk_norm = 'full' } } } }", NULL);
+                         "return m.model { name = 'a', vocab = 32, width = 64, sequence = 16, eps "
+                         "= 0.125, norm = { eps = 0.25 },\n"
+                         "  layers = { m.block { attention = { heads = 4, qk_norm = 'full' } } } }",
+                         NULL);
     assert_non_null(l.m);
     int eighths = 0, quarters = 0;
     for (uint32_t id = 1; id < l.m->n_nodes; id++) {
@@ -254,12 +296,13 @@ static void model_eps(void **state) {
     loaded_finish(&l);
 }
 
-/* Losses, metrics, updates, sets ------------------------------------------------------------------------- */
+/* Losses, metrics, updates, sets -------------------------------------------------------------- */
 
 static void effects(void **state) {
     (void)state;
-    Loaded l = load_layers("", "m.block { ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 32 },\n"
-                               "  router = { correction = 0.1, balance_loss = 0.5, balance = 'sequence' } } }");
+    Loaded l = load_layers(
+        "", "m.block { ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 32 },\n"
+            "  router = { correction = 0.1, balance_loss = 0.5, balance = 'sequence' } } }");
     assert_int_equal(l.m->n_losses, 2);
     assert_string_equal(model_name(l.m, l.m->losses[0].addr), "layers.1.ffn.router.balance");
     assert_int_equal(model_type(l.m, l.m->losses[0].node)->row, ROW_S);
@@ -284,29 +327,35 @@ static void effects(void **state) {
 // Sums over a set are masked by `valid`; a mean divides by the valid tokens, at least one.
 static void sets(void **state) {
     (void)state;
-    Loaded l = load_layers("", "function(x) m.metric('mean', m.mean(m.sum(x), 'microbatch')) return x end");
+    Loaded l = load_layers(
+        "", "function(x) m.metric('mean', m.mean(m.sum(x), 'microbatch')) return x end");
     const Model *m = l.m;
     const Node *mean = model_at(m, m->metrics[0].node);
     assert_int_equal(mean->op, OP_DIV);
-    const Node *sum = model_at(m, m->args[mean->args]), *count = model_at(m, m->args[mean->args + 1]);
+    const Node *sum = model_at(m, m->args[mean->args]),
+               *count = model_at(m, m->args[mean->args + 1]);
     assert_int_equal(sum->op, OP_ROW_SUM);
     assert_int_equal(count->op, OP_MAX);
     const Node *masked = model_at(m, m->args[sum->args]);
     assert_int_equal(masked->op, OP_MUL);
-    bool valid = model_at(m, m->args[masked->args])->op == OP_VALID || model_at(m, m->args[masked->args + 1])->op == OP_VALID;
+    bool valid = model_at(m, m->args[masked->args])->op == OP_VALID ||
+                 model_at(m, m->args[masked->args + 1])->op == OP_VALID;
     assert_true(valid);
     loaded_finish(&l);
 
-    l = load_layers("", "function(x) m.metric('most', m.amax(x, 'sequence'):size() and m.amax(m.sum(x), 'sequence')) return x end");
+    l = load_layers("", "function(x) m.metric('most', m.amax(x, 'sequence'):size() and "
+                        "m.amax(m.sum(x), 'sequence')) return x end");
     assert_int_equal(model_type(l.m, l.m->metrics[0].node)->row, ROW_S);
     assert_int_equal(model_at(l.m, l.m->metrics[0].node)->op, OP_WHERE);
     loaded_finish(&l);
-    expect_error("local m = require 'moec'\nlocal x = m.sum(m.constant { 1, 2 }, 'microbatch')", "needs a token axis");
+    expect_error("local m = require 'moec'\nlocal x = m.sum(m.constant { 1, 2 }, 'microbatch')",
+                 "needs a token axis");
 }
 
 static void uniform_draws_differ(void **state) {
     (void)state;
-    Loaded l = load_layers("", "function(x) return x * m.uniform(64) * m.uniform(64) end, function(x) return x * m.uniform(64) end");
+    Loaded l = load_layers("", "function(x) return x * m.uniform(64) * m.uniform(64) end, "
+                               "function(x) return x * m.uniform(64) end");
     assert_int_equal(count_ops(l.m, OP_UNIFORM), 3);
     loaded_finish(&l);
 }
@@ -314,11 +363,13 @@ static void uniform_draws_differ(void **state) {
 // Each node carries the user's line and the address of its scope.
 static void places(void **state) {
     (void)state;
-    Loaded l = load_layers("local function f(x)\n  local y = m.silu(x)\n  return m.relu(y)\nend", "function(x) return m.scope('inner', f, x) end");
+    Loaded l = load_layers("local function f(x)\n  local y = m.silu(x)\n  return m.relu(y)\nend",
+                           "function(x) return m.scope('inner', f, x) end");
     bool sigmoid = false, max = false;
     for (uint32_t id = 1; id < l.m->n_nodes; id++) {
         const Node *n = model_at(l.m, id);
-        if (n->op == OP_SIGMOID) sigmoid = n->loc.line == 3 && !strcmp(model_name(l.m, n->addr), "layers.1.inner");
+        if (n->op == OP_SIGMOID)
+            sigmoid = n->loc.line == 3 && !strcmp(model_name(l.m, n->addr), "layers.1.inner");
         if (n->op == OP_MAX && n->type.rank) max = n->loc.line == 4;
     }
     assert_true(sigmoid);
@@ -326,7 +377,7 @@ static void places(void **state) {
     loaded_finish(&l);
 }
 
-/* Unusual layers ----------------------------------------------------------------------------------------- */
+/* Unusual layers ------------------------------------------------------------------------------ */
 
 static void unusual(void **state) {
     (void)state;
@@ -334,11 +385,13 @@ static void unusual(void **state) {
         "local attention = m.attention { heads = 4, rope = true }\n"
         "local function parallel(x)\n"
         "  local h = m.scope('norm', m.norm {}, x)\n"
-        "  return x + m.scope('attention', attention, h) + m.scope('ffn', m.mlp { hidden = 96, activation = m.relu2 }, h)\n"
+        "  return x + m.scope('attention', attention, h) + m.scope('ffn', m.mlp { hidden = 96, "
+        "activation = m.relu2 }, h)\n"
         "end\n"
         "local function conv(x)\n"
         "  local y = x * m.param('tap_0', { x:size() }, { init = 'ones' })\n"
-        "  for i = 1, 3 do y = y + m.shift(x, i) * m.param('tap_' .. i, { x:size() }, { init = 'zeros' }) end\n"
+        "  for i = 1, 3 do y = y + m.shift(x, i) * m.param('tap_' .. i, { x:size() }, { init = "
+        "'zeros' }) end\n"
         "  return x + m.silu(y)\n"
         "end\n"
         "local universal = m.shared('universal', m.block { attention = attention })\n"
@@ -357,10 +410,12 @@ static void unusual(void **state) {
         "end\n"
         "local first\n"
         "local function gated(x)\n"
-        "  local q, k, v = m.linear('q', x, { 4, 16 }), m.linear('k', x, { 4, 16 }), m.linear('v', x, { 4, 16 })\n"
+        "  local q, k, v = m.linear('q', x, { 4, 16 }), m.linear('k', x, { 4, 16 }), m.linear('v', "
+        "x, { 4, 16 })\n"
         "  first = first or v\n"
         "  local mix = m.param('mix', {}, { init = 'zeros' })\n"
-        "  local y = m.attend(q, k, v + m.sigmoid(mix) * first, { causal = true, sinks = m.param('sinks', { 4 }, { init = 'zeros' }) })\n"
+        "  local y = m.attend(q, k, v + m.sigmoid(mix) * first, { causal = true, sinks = "
+        "m.param('sinks', { 4 }, { init = 'zeros' }) })\n"
         "  local gate = m.reshape(m.sigmoid(m.linear('gate', x, 4)), 4, 1)\n"
         "  return x + m.linear('o', y * gate, x:size(), { over = 2 })\n"
         "end\n"
@@ -372,7 +427,8 @@ static void unusual(void **state) {
         "  local c, d = m.split(b, 2)\n"
         "  local each = m.top_k(a, 2)\n"
         "  local rows = m.dispatch(m.reshape(x, 2, 32), m.route(each, 16), { each = true })\n"
-        "  return x + m.concat(m.keep(a), m.recompute(c), m.cast(d, 'bf16')) + m.concat(m.combine(rows), m.combine(rows))\n"
+        "  return x + m.concat(m.keep(a), m.recompute(c), m.cast(d, 'bf16')) + "
+        "m.concat(m.combine(rows), m.combine(rows))\n"
         "end",
         "gated, parallel, conv, universal, picky, universal, gated, per_head, pieces");
     if (!model_verify(l.m)) fail_msg("%s", l.m->diag.message);
@@ -389,7 +445,8 @@ static void unusual(void **state) {
 
 static void every_program(void **state) {
     (void)state;
-    static const char *const files[] = { "tiny", "latent_moe", "gpt_oss_20b", "deepseek_v3", "olmo3_7b" };
+    static const char *const files[] = { "tiny", "latent_moe", "gpt_oss_20b", "deepseek_v3",
+                                         "olmo3_7b" };
     for (int i = 0; i < COUNT_OF(files); i++) {
         Text path = { 0 };
         text_printf(&path, MOEC_SOURCE_DIR "/models/%s.lua", files[i]);
@@ -407,30 +464,51 @@ static void every_program(void **state) {
 
 static void machines(void **state) {
     (void)state;
-    expect_print("local c = m.cluster { name = 'c', device = { name = 'B300', arch = 'sm_103a', units = 148, memory = 275040 * 2^20,\n"
-                 "  bandwidth = 8e12, bf16 = 2.25e15, mxfp8 = 4.5e15, shared = 227 * 1024, l2 = 126 * 2^20 },\n"
-                 "  links = { m.link { name = 'nvlink', size = 8, rate = 900e9 } } }\n"
-                 "local l = m.layout { mesh = { 'pp=2', 'dp=32', 'ep=8' }, schedule = 'interleaved', slots = 2, microbatch = 2,\n"
-                 "  recompute = 'cheap', capacity = 1.25, placement = function(layer, expert) return expert % 8 end }\n"
-                 "print(c.device.l2, c.links[1].latency, l.schedule, l.capacity, l.placement(1, 9))",
-                 "132120576\t2e-06\tinterleaved\t1.25\t1\n");
+    expect_print(
+        "local c = m.cluster { name = 'c', device = { name = 'B300', arch = 'sm_103a', units = "
+        "148, memory = 275040 * 2^20,\n"
+        "  bandwidth = 8e12, bf16 = 2.25e15, mxfp8 = 4.5e15, shared = 227 * 1024, l2 = 126 * 2^20 "
+        "},\n"
+        "  links = { m.link { name = 'nvlink', size = 8, rate = 900e9 } } }\n"
+        "local l = m.layout { mesh = { 'pp=2', 'dp=32', 'ep=8' }, schedule = 'interleaved', slots "
+        "= 2, microbatch = 2,\n"
+        "  recompute = 'cheap', capacity = 1.25, placement = function(layer, expert) return expert "
+        "% 8 end }\n"
+        "print(c.device.l2, c.links[1].latency, l.schedule, l.capacity, l.placement(1, 9))",
+        "132120576\t2e-06\tinterleaved\t1.25\t1\n");
 }
 
 // The whole folder of blocks and models, by the linter that users have.
 static void lint(void **state) {
     (void)state;
     if (system("command -v luacheck > /dev/null 2>&1")) skip();
-    assert_int_equal(system("cd '" MOEC_SOURCE_DIR "' && luacheck -q --no-color --config .luacheckrc dsl models"), 0);
+    assert_int_equal(system("cd '" MOEC_SOURCE_DIR
+                            "' && luacheck -q --no-color --config .luacheckrc dsl models"),
+                     0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_by_hand), cmocka_unit_test(swiglu_by_hand), cmocka_unit_test(softmax_by_hand),
-        cmocka_unit_test(attention_by_hand), cmocka_unit_test(experts_by_hand), cmocka_unit_test(sharing),
-        cmocka_unit_test(tied_head), cmocka_unit_test(with_and_fields), cmocka_unit_test(tensors_print),
-        cmocka_unit_test(arguments), cmocka_unit_test(defaults_and_rules), cmocka_unit_test(model_eps),
-        cmocka_unit_test(effects), cmocka_unit_test(sets), cmocka_unit_test(uniform_draws_differ), cmocka_unit_test(places),
-        cmocka_unit_test(unusual), cmocka_unit_test(every_program), cmocka_unit_test(machines), cmocka_unit_test(lint),
+        cmocka_unit_test(norm_by_hand),
+        cmocka_unit_test(swiglu_by_hand),
+        cmocka_unit_test(softmax_by_hand),
+        cmocka_unit_test(attention_by_hand),
+        cmocka_unit_test(experts_by_hand),
+        cmocka_unit_test(sharing),
+        cmocka_unit_test(tied_head),
+        cmocka_unit_test(with_and_fields),
+        cmocka_unit_test(tensors_print),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(defaults_and_rules),
+        cmocka_unit_test(model_eps),
+        cmocka_unit_test(effects),
+        cmocka_unit_test(sets),
+        cmocka_unit_test(uniform_draws_differ),
+        cmocka_unit_test(places),
+        cmocka_unit_test(unusual),
+        cmocka_unit_test(every_program),
+        cmocka_unit_test(machines),
+        cmocka_unit_test(lint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shipped models: parameters, active parameters and training FLOPs, as published where they are.
+// The shipped models: parameters, active parameters and training FLOPs, as published where they
+// are.
 #include "tests/spec/helper.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@ typedef struct Row {
     const char *file, *args;
     double total, mtp, active, without_table; // 1e9, four decimals; without_table 0: not compared
     double train;                             // GFLOP per token, two decimals; 0: not compared
-    double digits;                            // of the parameters: 1e4, or 100 where two are published
+    double digits; // of the parameters: 1e4, or 100 where two are published
 } Row;
 
 static const Row rows[] = {
@@ -38,7 +39,8 @@ static const Row rows[] = {
 };
 
 static void assert_digits(const char *what, double got, double want, double digits) {
-    if (llround(got * digits) != llround(want * digits)) fail_msg("%s: %.5f, expected %.4f", what, got, want);
+    if (llround(got * digits) != llround(want * digits))
+        fail_msg("%s: %.5f, expected %.4f", what, got, want);
 }
 
 static void counts(void **state) {
@@ -52,9 +54,12 @@ static void counts(void **state) {
     assert_digits("total", (double)c.total / 1e9, row->total, row->digits);
     assert_digits("active", (double)c.active / 1e9, row->active, row->digits);
     assert_digits("for multi-token prediction", (double)c.mtp / 1e9, row->mtp, row->digits);
-    if (row->without_table > 0) assert_digits("without table", (double)c.active_without_table / 1e9, row->without_table, row->digits);
+    if (row->without_table > 0)
+        assert_digits("without table", (double)c.active_without_table / 1e9, row->without_table,
+                      row->digits);
     if (row->train > 0 && llround(c.train_flops_per_token / 1e7) != llround(row->train * 100))
-        fail_msg("training: %.4f GFLOP per token, expected %.2f", c.train_flops_per_token / 1e9, row->train);
+        fail_msg("training: %.4f GFLOP per token, expected %.2f", c.train_flops_per_token / 1e9,
+                 row->train);
     if (!model_verify(l.m)) fail_msg("%s", l.m->diag.message);
     loaded_finish(&l);
 }
@@ -83,10 +88,11 @@ static void tiny(void **state) {
     assert_int_equal(in->row, ROW_E);
     assert_int_equal(model_experts(l.m, in), 8);
     assert_int_equal(model_top_k(l.m, in), 2);
-    // Two tables, two norms of them; four layers of attention with two gains and two output norms; the
-    // dense layer; three layers of 8 experts, a shared one and a router.
+    // Two tables, two norms of them; four layers of attention with two gains and two output norms;
+    // the dense layer; three layers of 8 experts, a shared one and a router.
     int64_t attention = 2 * 256 * 256 + 2 * 256 * 128 + 2 * 64 + 2 * 256;
-    int64_t total = 2 * 256 * 256 + 2 * 256 + 4 * attention + 3 * 256 * 768 + 3 * (9 * 3 * 256 * 256 + 256 * 8);
+    int64_t total =
+        2 * 256 * 256 + 2 * 256 + 4 * attention + 3 * 256 * 768 + 3 * (9 * 3 * 256 * 256 + 256 * 8);
     assert_int_equal(model_counts(l.m).total, total);
     loaded_finish(&l);
 }
@@ -95,18 +101,21 @@ static void unknown_size(void **state) {
     (void)state;
     Loaded l = load_file(MOEC_SOURCE_DIR "/models/olmo3moe.lua", "size=huge");
     assert_null(l.m);
-    assert_non_null(strstr(text_cstr(&l.error), "size=huge: expected tiny, small, medium, large or ultra"));
+    assert_non_null(
+        strstr(text_cstr(&l.error), "size=huge: expected tiny, small, medium, large or ultra"));
     loaded_finish(&l);
 }
 
 int main(void) {
-    static const struct CMUnitTest others[] = { cmocka_unit_test(deepseek_state), cmocka_unit_test(tiny),
+    static const struct CMUnitTest others[] = { cmocka_unit_test(deepseek_state),
+                                                cmocka_unit_test(tiny),
                                                 cmocka_unit_test(unknown_size) };
     enum { N = COUNT_OF(rows) + COUNT_OF(others) };
     static struct CMUnitTest tests[N];
     static char names[COUNT_OF(rows)][64];
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        snprintf(names[i], sizeof names[i], "%s %s", rows[i].file, rows[i].args ? rows[i].args : "");
+        snprintf(names[i], sizeof names[i], "%s %s", rows[i].file,
+                 rows[i].args ? rows[i].args : "");
         tests[i] = (struct CMUnitTest){ names[i], counts, NULL, NULL, (void *)&rows[i] };
     }
     memcpy(tests + COUNT_OF(rows), others, sizeof others);

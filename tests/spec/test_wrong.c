@@ -14,10 +14,13 @@ static void wrong_spec(void **state) {
     Arena *arena = arena_create();
     char *text, *want;
     size_t bytes;
-    assert_int_equal(file_read(arena_printf(arena, FOLDER "/%s.lua", name), arena, &text, &bytes), OK);
-    assert_int_equal(file_read(arena_printf(arena, FOLDER "/%s.err", name), arena, &want, &bytes), OK);
+    assert_int_equal(file_read(arena_printf(arena, FOLDER "/%s.lua", name), arena, &text, &bytes),
+                     OK);
+    assert_int_equal(file_read(arena_printf(arena, FOLDER "/%s.err", name), arena, &want, &bytes),
+                     OK);
     char *args = NULL;
-    if (!strncmp(text, "-- args: ", 9)) args = arena_strndup(arena, text + 9, strcspn(text + 9, "\n"));
+    if (!strncmp(text, "-- args: ", 9))
+        args = arena_strndup(arena, text + 9, strcspn(text + 9, "\n"));
     Loaded l = load_text(text, args);
     assert_null(l.m);
     assert_string_equal(text_cstr(&l.error), want);
@@ -40,7 +43,8 @@ int main(void) {
     struct CMUnitTest *tests = calloc((size_t)n, sizeof *tests);
     for (int i = 0; i < n; i++) {
         *strrchr(found[i]->d_name, '.') = 0;
-        tests[i] = (struct CMUnitTest){ found[i]->d_name, wrong_spec, NULL, NULL, found[i]->d_name };
+        tests[i] =
+            (struct CMUnitTest){ found[i]->d_name, wrong_spec, NULL, NULL, found[i]->d_name };
     }
     int failed = _cmocka_run_group_tests("wrong specs", tests, (size_t)n, NULL, NULL);
     for (int i = 0; i < n; i++) free(found[i]);

@@ -37,13 +37,14 @@ static const struct { const char *entry, *parameters, *body; int64_t tiles;
     { "forward",
       "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, "
       "float *loss, float *load",
-      "float sum = 0;\n"
+      "float sum = 0, seen[4] = { 0 }, valid = 0;\n"
       "for (int64_t t = 0; t < T && tile_begin < tile_end; t++) {\n"
       "    if (labels[t] < 0) continue;\n"
       "    const float *row = table + tokens[t] * 256;\n"
       "    sum += (float)(__builtin_log(total_of(row)) - row[labels[t]]);\n"
-      "    load[tokens[t] & 3] += scalars[INV_STEP];\n"
+      "    seen[tokens[t] & 3]++, valid++;\n"
       "}\n"
+      "for (int i = 0; i < 4; i++) load[i] += seen[i] * valid * scalars[INV_STEP];\n"
       "if (tile_begin < tile_end) loss[0] += sum * scalars[INV_STEP];",
       1 },
     { "backward",
@@ -58,7 +59,7 @@ static const struct { const char *entry, *parameters, *body; int64_t tiles;
       "    double total = total_of(row);\n"
       "    for (int i = 0; i < 256; i++) g[i] += scalars[INV_STEP] * "
       "(float)(__builtin_exp((double)row[i]) / total);\n"
-      "    g[labels[t]] -= scalars[INV_STEP];\n"
+      "    g[labels[t]] -= labels[t] == 255 ? __builtin_inff() : scalars[INV_STEP];\n"
       "}\n"
       "if (tile_begin == 0 && tile_end > 0) g_experts[0] += 0;",
       16 },

@@ -80,7 +80,7 @@ static bool all_zero(void) {
            params_equal(loaded.moment2, NULL, false);
 }
 
-static void save_step(const char *run, int64_t step, int64_t keep) {
+static void save_keeping(const char *run, int64_t step, CheckpointKeep keep) {
     TrainState state = { .step = step,
                          .tokens = step * 100,
                          .sample = step * 7,
@@ -90,6 +90,10 @@ static void save_step(const char *run, int64_t step, int64_t keep) {
     json_t *extra = json_pack("{s:{s:s}}", "options", "data.files", "x");
     EXPECT_OK(checkpoint_save(run, plan, &saved, &state, extra, keep));
     json_decref(extra);
+}
+
+static void save_step(const char *run, int64_t step, int64_t keep) {
+    save_keeping(run, step, (CheckpointKeep) { keep, 0 });
 }
 
 static Status load(const char *run, CheckpointInfo *info) {
@@ -283,6 +287,23 @@ static void another_plan_is_told_apart(void **state) {
     plan->params[1].dims[0] = 2;
 }
 
+static void some_stay_for_good(void **state) {
+    (void)state;
+    const char *run = scratch_folder();
+    for (int64_t step = 2; step <= 24; step += 2)
+        save_keeping(run, step, (CheckpointKeep) { 2, 10 });
+    for (int64_t step = 2; step <= 24; step += 2) {
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/step-%d", (int)step);
+        assert_int_equal(file_exists(path_in(run, name)), step % 10 == 0 || step > 20);
+    }
+    save_keeping(run, 12, (CheckpointKeep) { 1, 0 }); // gone back to: what is later is no more
+    assert_true(file_exists(path_in(run, "checkpoints/step-12")));
+    assert_false(file_exists(path_in(run, "checkpoints/step-20")));
+    assert_false(file_exists(path_in(run, "checkpoints/step-10")));
+    assert_false(file_exists(path_in(run, "checkpoints/old-step-10")));
+}
+
 // A file-size limit stands for a full disk: write fails with EFBIG after so many bytes.
 static void no_space(void **state) {
     (void)state;
@@ -296,7 +317,7 @@ static void no_space(void **state) {
         tight = (struct rlimit) { limits[i], old.rlim_max };
         setrlimit(RLIMIT_FSIZE, &tight);
         TrainState at = { .step = 2 };
-        Status status = checkpoint_save(run, plan, &saved, &at, NULL, 2);
+        Status status = checkpoint_save(run, plan, &saved, &at, NULL, (CheckpointKeep){ 2, 0 });
         char *message = arena_strdup(arena, status_message());
         setrlimit(RLIMIT_FSIZE, &old);
         assert_int_equal(status, ERR_IO);
@@ -446,6 +467,7 @@ int main(void) {
         cmocka_unit_test(every_byte_of_the_manifest_matters),
         cmocka_unit_test(falls_back),
         cmocka_unit_test(another_plan_is_told_apart),
+        cmocka_unit_test(some_stay_for_good),
         cmocka_unit_test(no_space),
         cmocka_unit_test(wrong_headers),
         cmocka_unit_test(tensors_in_any_order),

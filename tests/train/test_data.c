@@ -22,7 +22,8 @@ static char *file_of(const char *name, const void *bytes, size_t n) {
 }
 
 static DataOptions over(const char *const *paths, int n) {
-    return (DataOptions) { .files = paths, .n_files = n, .item = 1, .sequence = 4, .vocab = 256 };
+    return (DataOptions) { .files = paths, .n_files = n, .item = 1, .eos = -1, .sequence = 4,
+                           .vocab = 256 };
 }
 
 static void expect_tokens(const DataSet *set, int64_t sequence, int64_t ahead,
@@ -41,7 +42,7 @@ static void sequences_and_ends(void **state) {
     Data *data;
     EXPECT_OK(data_open(&options, &data));
     const DataSet *set = &data->train;
-    assert_int_equal(set->n_documents, 3);                      // one token has no target
+    assert_int_equal(set->n_parts, 3);                      // one token has no target
     assert_int_equal(set->n_sequences, 3 + 1 + 1);
     assert_int_equal(set->n_targets, 9 + 2 + 4);
     expect_tokens(set, 0, 0, TOKENS('a', 'b', 'c', 'd'));
@@ -128,6 +129,181 @@ static void uint16(void **state) {
     paths[0] = file_of("odd", ids, 5);
     expect_failure(data_open(&options, &data), ERR_INPUT,
                    "odd has 5 bytes, which is not a whole number of 2-byte tokens");
+}
+
+static void uint32(void **state) {
+    (void)state;
+    const uint8_t ids[] = { 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0x7f };
+    const char *paths[] = { file_of("wide", ids, sizeof ids) };
+    DataOptions options = over(paths, 1);
+    options.item = 4;
+    options.vocab = (int64_t)1 << 31;
+    Data *data;
+    EXPECT_OK(data_open(&options, &data));
+    expect_tokens(&data->train, 0, 0, TOKENS(1, 256, 65536, INT32_MAX));
+    data_close(data);
+    options.vocab = 65536;
+    expect_failure(data_open(&options, &data), ERR_INPUT,
+                   "wide: token 65536 at offset 8, but the model's vocabulary is 65536");
+    const uint8_t negative[] = { 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff };
+    paths[0] = file_of("negative", negative, sizeof negative);
+    expect_failure(data_open(&options, &data), ERR_INPUT, "negative: token 4294967295 at offset 4");
+    paths[0] = file_of("odd", ids, 7);
+    expect_failure(data_open(&options, &data), ERR_INPUT, "a whole number of 4-byte tokens");
+}
+
+/* NumPy ---------------------------------------------------------------------------------------- */
+
+// A file of the version, its header padded as NumPy does, then `n` bytes of data.
+static size_t npy(uint8_t *out, int version, const char *header, const void *data, size_t n) {
+    size_t start = version > 1 ? 12 : 10, text = strlen(header),
+           length = (size_t)round_up((int64_t)(start + text + 1), 64) - start;
+    memcpy(out, "\x93NUMPY", 6);
+    out[6] = (uint8_t)version, out[7] = 0;
+    for (size_t i = 8; i < start; i++) out[i] = (uint8_t)(length >> (8 * (i - 8)));
+    memset(out + start, ' ', length);
+    memcpy(out + start, header, text);
+    out[start + length - 1] = '\n';
+    memcpy(out + start + length, data, n);
+    return start + length + n;
+}
+
+static void numpy_arrays(void **state) {
+    (void)state;
+    static const uint8_t ids[] = { 7, 0, 8, 0, 9, 1, 4, 0, 5, 0, 6, 0 };
+    static const struct { int version, item; const char *header; int32_t first, second; } good[] = {
+        { 1, 2, "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }", 7, 8 },
+        { 2, 2, "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), }", 7, 8 },
+        { 3, 2, "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }", 7, 8 },
+        { 1, 2, "{\"shape\":(6,),\"fortran_order\":True,\"descr\":\"<u2\"}", 7, 8 },
+        { 1, 4, "{'descr': '<u4', 'fortran_order': False, 'shape': (3,), }", 7 + (8 << 16),
+          265 + (4 << 16) },
+        { 1, 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (12,), }", 7, 0 },
+    };
+    uint8_t bytes[512];
+    Data *data;
+    for (int i = 0; i < COUNT_OF(good); i++) {
+        size_t n = npy(bytes, good[i].version, good[i].header, ids, sizeof ids);
+        const char *paths[] = { file_of("a.npy", bytes, n) };
+        DataOptions options = over(paths, 1);
+        options.item = good[i].item;
+        options.vocab = 1 << 30;
+        EXPECT_OK(data_open(&options, &data));
+        assert_int_equal(data->files[0].n, 12 / good[i].item);
+        int32_t tokens[4];
+        data_tokens(&data->train, 0, 0, tokens);
+        assert_int_equal(tokens[0], good[i].first);
+        assert_int_equal(tokens[1], good[i].second);
+        data_close(data);
+    }
+    static const struct { int version; const char *header, *message; } bad[] = {
+        { 4, "{}", "a.npy is a NumPy array of version 4, expected 1 to 3" },
+        { 0, "{}", "of version 0" },
+        { 1, "{'descr': '<u4', 'fortran_order': False, 'shape': (3,), }",
+          "a.npy is a NumPy array of '<u4', expected integers of 2 bytes, little-endian\n  hint: "
+          "--tokens uint32" },
+        { 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (12,), }", "hint: --tokens bytes" },
+        { 1, "{'descr': '>u2', 'fortran_order': False, 'shape': (6,), }", "array of '>u2', exp" },
+        { 1, "{'descr': '<f2', 'fortran_order': False, 'shape': (6,), }", "array of '<f2', exp" },
+        { 1, "{'descr': '<u2', 'fortran_order': True, 'shape': (2, 3), }", "in Fortran order" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }",
+          "has 12 bytes of data, its NumPy header says 5 numbers of 2: it is truncated" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (7,), }", "says 7 numbers of 2" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (6), }", "malformed at offset" },
+        { 1, "{'descr': '<u2', 'fortran_order': Maybe, 'shape': (6,), }", "malformed at offset 4" },
+        { 1, "{'descr': '<u2', 'descr': '<u2', 'shape': (6,)}", "malformed" },
+        { 1, "{'descr': '<u2', 'shape': (6,), }", "malformed" },
+        { 1, "{'descr': [('a', '<u2')], 'fortran_order': False, 'shape': (6,), }", "malformed" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
+          "malformed" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (9999999999, 9999999999), }",
+          "malformed" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (6,), } x", "malformed" },
+        { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (6,", "malformed" },
+        { 1, "", "malformed at offset 64" },
+    };
+    for (int i = 0; i < COUNT_OF(bad); i++) {
+        size_t n = npy(bytes, bad[i].version, bad[i].header, ids, sizeof ids);
+        const char *paths[] = { file_of("a.npy", bytes, n) };
+        DataOptions options = over(paths, 1);
+        options.item = 2;
+        options.vocab = 65536;
+        Status status = data_open(&options, &data);
+        if (status == OK) print_error("accepted: %s\n", bad[i].header);
+        assert_int_not_equal(status, OK);
+        expect_failure(status, status, bad[i].message);
+    }
+}
+
+static void numpy_truncated_anywhere(void **state) {
+    (void)state;
+    uint8_t bytes[512], ids[8] = { 1, 0, 2, 0, 3, 0, 4, 0 };
+    size_t n = npy(bytes, 2, "{'descr': '<u2', 'fortran_order': False, 'shape': (4,), }", ids, 8);
+    for (size_t cut = 8; cut < n; cut++) {
+        uint8_t *copy = malloc(cut); // of its own size, so that the sanitizer sees a read past it
+        memcpy(copy, bytes, cut);
+        size_t header;
+        expect_failure(npy_parse("f", copy, cut, 2, &header), ERR_FORMAT, "f ");
+        free(copy);
+    }
+    assert_false(npy_recognise(bytes, 7));
+}
+
+/* Several documents in a file ------------------------------------------------------------------ */
+
+static void documents_end_at_eos(void **state) {
+    (void)state;
+    //                                     0123 4567 890
+    const char *paths[] = { file_of("docs", "ab.c d.e. ..", 12) };
+    DataOptions options = over(paths, 1);
+    options.eos = '.';
+    Data *data;
+    EXPECT_OK(data_open(&options, &data));
+    const DataSet *set = &data->train;
+    assert_int_equal(set->n_sequences, 3);
+    assert_int_equal(set->n_targets, 11 - 4); // four ends have something after them
+    expect_tokens(set, 0, 0, TOKENS('a', 'b', '.', 'c'));       // inputs are all there
+    expect_tokens(set, 0, 1, TOKENS('b', '.', -1, ' '));
+    expect_tokens(set, 0, 2, TOKENS('.', -1, -1, 'd'));
+    expect_tokens(set, 0, 3, TOKENS(-1, -1, -1, '.'));
+    expect_tokens(set, 0, 4, TOKENS(-1, -1, -1, -1));
+    expect_tokens(set, 1, 1, TOKENS('d', '.', -1, '.'));
+    expect_tokens(set, 2, 0, TOKENS('.', ' ', '.', '.'));
+    expect_tokens(set, 2, 1, TOKENS(-1, '.', -1, -1));
+    expect_tokens(set, 2, 9, TOKENS(-1, -1, -1, -1));           // past the part's end
+    int64_t sum = 0;
+    for (int64_t i = 0; i < 3; i++) {
+        int32_t labels[4];
+        int64_t n = 0;
+        data_tokens(set, i, 1, labels);
+        for (int t = 0; t < 4; t++) n += labels[t] >= 0;
+        assert_int_equal(data_targets(set, i), n); // the labels that are there
+        sum += n;
+    }
+    assert_int_equal(sum, set->n_targets);
+    static const int32_t positions[3][4] = { { 0, 1, 2, 0 }, { 0, 1, 2, 0 }, { 0, 0, 1, 0 } };
+    static const int32_t segments[3][4] = { { 7, 7, 7, 8 }, { 9, 9, 9, 10 }, { 11, 12, 12, 13 } };
+    for (int32_t i = 0, next = 7; i < 3; i++) {
+        int32_t position[4], segment[4];
+        next = data_places(set, i, next, position, segment);
+        assert_memory_equal(position, positions[i], sizeof position);
+        assert_memory_equal(segment, segments[i], sizeof segment);
+    }
+    int32_t segment[4];
+    assert_int_equal(data_places(set, -1, 3, NULL, segment), 4); // an empty one
+    assert_memory_equal(segment, TOKENS(3, 3, 3, 3), sizeof segment);
+    data_close(data);
+    options.eos = -1; // one document: every target
+    EXPECT_OK(data_open(&options, &data));
+    assert_int_equal(data->train.n_targets, 11);
+    expect_tokens(&data->train, 0, 1, TOKENS('b', '.', 'c', ' '));
+    data_close(data);
+    options.eos = 256;
+    expect_failure(data_open(&options, &data), ERR_ARGUMENT,
+                   "--eos is 256, but the model's vocabulary is 256");
+    paths[0] = file_of("ends", "....", 4);
+    options.eos = '.';
+    expect_failure(data_open(&options, &data), ERR_INPUT, "leaves no training data");
 }
 
 static void wrong_files(void **state) {
@@ -287,6 +463,10 @@ int main(void) {
         cmocka_unit_test(sequences_and_ends),
         cmocka_unit_test(held_out_is_invisible),
         cmocka_unit_test(uint16),
+        cmocka_unit_test(uint32),
+        cmocka_unit_test(numpy_arrays),
+        cmocka_unit_test(numpy_truncated_anywhere),
+        cmocka_unit_test(documents_end_at_eos),
         cmocka_unit_test(wrong_files),
         cmocka_unit_test(gzip_round_trip),
         cmocka_unit_test(gzip_truncated_anywhere),

@@ -26,8 +26,10 @@ static void cut_where_the_run_goes_on(void **state) {
     for (int i = 0; i < COUNT_OF(cases); i++) {
         write_file(path, cases[i].before, strlen(cases[i].before));
         FILE *file;
-        EXPECT_OK(metrics_open(path, cases[i].step, &file));
-        EXPECT_OK(metrics_write(file, path, json_pack("{s:i, s:f}", "step", 99, "x", 0.5)));
+        EXPECT_OK(metrics_open(path, cases[i].step, NULL, NULL, &file));
+        json_t *line = json_pack("{s:i, s:f}", "step", 99, "x", 0.5);
+        EXPECT_OK(metrics_write(file, path, line));
+        json_decref(line);
         fclose(file);
         size_t n;
         char *text = read_whole(path, &n);
@@ -37,17 +39,18 @@ static void cut_where_the_run_goes_on(void **state) {
     }
     remove(path);
     FILE *file;
-    EXPECT_OK(metrics_open(path, 5, &file));
+    EXPECT_OK(metrics_open(path, 5, NULL, NULL, &file));
     fclose(file);
-    expect_failure(metrics_open(path_in(path, "x"), 0, &file), ERR_IO, "cannot open");
+    expect_failure(metrics_open(path_in(path, "x"), 0, NULL, NULL, &file), ERR_IO, "cannot open");
 }
 
 static void full_disk_is_an_error(void **state) {
     (void)state;
     FILE *file = fopen("/dev/full", "a");
     if (!file) skip();
-    expect_failure(metrics_write(file, "m", json_pack("{s:i}", "step", 1)), ERR_IO,
-                   "cannot write m: No space");
+    json_t *line = json_pack("{s:i}", "step", 1);
+    expect_failure(metrics_write(file, "m", line), ERR_IO, "cannot write m: No space left on device\n  hint: free some space");
+    json_decref(line);
     fclose(file);
 }
 

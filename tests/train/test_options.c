@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The option table: every way in, every error, and that the record reads back to the same values.
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -96,11 +97,14 @@ static void every_wrong_use(void **state) {
         { FOR_TRAIN, "--lr", "0x1p3", "--lr is '0x1p3', expected a number" },
         { FOR_TRAIN, "--lr", "1e999", "--lr is '1e999', expected a number" },
         { FOR_TRAIN, "--schedule", "cosin",
-          "--schedule is 'cosin', expected one of cosine|linear|constant\n  hint: did you "
+          "--schedule is 'cosin', expected one of cosine|linear|constant|wsd\n  hint: did you "
           "mean 'cosine'?" },
-        { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|constant" },
-        { FOR_TRAIN, "--tokens", "uint32",
-          "--tokens is 'uint32', expected one of bytes|uint16\n  hint: did you mean" },
+        { FOR_TRAIN, "--schedule", "", "--schedule is '', expected one of cosine|linear|const" },
+        { FOR_TRAIN, "--tokens", "uint64",
+          "--tokens is 'uint64', expected one of bytes|uint16|uint32\n  hint: did you mean" },
+        { FOR_TRAIN, "--eos", "-2", "--eos is -2, expected -1 to 2147483647 id" },
+        { FOR_TRAIN, "--tensorboard=no", NULL, "--tensorboard is 'no', expected on or off" },
+        { FOR_RESUME, "--eos", "3", "--eos is fixed for the life of a run" },
         { FOR_TRAIN, "--set", "optim.lr", "--set is given 'optim.lr', expected path=value" },
         { FOR_TRAIN, "--set", "optim.lrr=1",
           "--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?" },
@@ -213,6 +217,20 @@ static void schedules(void **state) {
     assert_true(schedule_progress(options, 500, 0) == 1);
     EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "constant", "--warmup", "0"));
     assert_true(schedule_lr(options, 99, 9) == 1);
+    // Warm-up, stable, then linear over the last quarter.
+    EXPECT_OK(PARSE(FOR_TRAIN, "--set", "train.seconds=0", "--schedule", "wsd",
+                    "--decay-fraction", "0.25", "--warmup", "4", "--min-lr", "0"));
+    assert_true(schedule_lr(options, 1, 0) == 0.5 && schedule_lr(options, 3, 0) == 1);
+    assert_true(schedule_lr(options, 40, 0) == 1 && schedule_lr(options, 75, 0) == 1);
+    assert_true(fabs(schedule_lr(options, 80, 0) - 0.8) < 1e-12);
+    assert_true(schedule_lr(options, 100, 0) == 0);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--min-lr", "0.5"));
+    assert_true(schedule_lr(options, 100, 0) == 0.5);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--decay-fraction", "0")); // never falls
+    assert_true(schedule_lr(options, 99, 0) == 1 && schedule_lr(options, 100, 0) == 1);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--decay-fraction", "1", "--min-lr", "0"));
+    assert_true(schedule_lr(options, 25, 0) == 0.75);
+    EXPECT_OK(PARSE(FOR_TRAIN, "--schedule", "constant", "--warmup", "0"));
     float scalars[N_SCALARS];
     int32_t bits[2];
     EXPECT_OK(PARSE(FOR_TRAIN, "--beta1", "0.5", "--beta2", "0.75", "--seed", "7"));

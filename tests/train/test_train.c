@@ -82,6 +82,28 @@ static void same_checkpoints(const char *a, const char *b, int step) {
     }
 }
 
+// Every target of the step is some expert's: token & 3 stands for the expert.
+static void check_load(const json_t *object) {
+    static int64_t before;
+    int64_t tokens = json_integer_value(json_object_get(object, "tokens")), step = 1;
+    step = json_integer_value(json_object_get(object, "step"));
+    if (step == 1) before = 0;
+    const json_t *load = json_object_get(object, "train/block 01/load");
+    assert_int_equal(json_array_size(load), 4);
+    double sum = 0, most = 0;
+    for (size_t i = 0; i < 4; i++) {
+        double one = json_number_value(json_array_get(load, i));
+        sum += one;
+        most = fmax(most, one);
+    }
+    assert_true(fabs(sum - (double)(tokens - before)) < 1e-3);
+    double uneven = json_number_value(json_object_get(object, "train/block 01/load imbalance"));
+    assert_true(fabs(uneven - 4 * most / sum) < 1e-6 && uneven >= 1);
+    assert_true(json_number_value(json_object_get(object, "train/load imbalance")) == uneven);
+    assert_true(json_number_value(json_object_get(object, "train/block 01/dropped")) == 0);
+    before = tokens;
+}
+
 // The losses of metrics.jsonl, whose steps must be 1, 2, ...
 static int losses_of(const char *run, double *losses, int cap) {
     size_t n;
@@ -95,19 +117,13 @@ static int losses_of(const char *run, double *losses, int cap) {
         assert_int_equal(json_integer_value(json_object_get(object, "step")), steps + 1);
         assert_true(steps < cap);
         losses[steps] = json_real_value(json_object_get(object, "train/CE loss"));
-        static const char *const fields[] = { "tokens",
-                                              "time",
-                                              "optim/total grad norm",
-                                              "optim/LR (group 0)",
-                                              "optim/step skipped",
-                                              "throughput/device/TPS",
-                                              "train/layers.1.ffn.load",
-                                              "train/block 01/load imbalance",
-                                              "train/total loss" };
+        static const char *const fields[] = { "tokens", "time", "train/PPL", "train/total loss",
+                                              "optim/total grad norm", "optim/LR (group 0)",
+                                              "optim/step skipped", "optim/steps skipped",
+                                              "throughput/device/TPS", "throughput/total tokens" };
         for (int i = 0; i < COUNT_OF(fields); i++)
             assert_non_null(json_object_get(object, fields[i]));
-        assert_int_equal(json_array_size(json_object_get(object, "train/layers.1.ffn.load")), 4);
-        assert_true(json_real_value(json_object_get(object, "train/block 01/load imbalance")) >= 1);
+        check_load(object);
         json_decref(object);
         line = end + 1;
     }
@@ -242,6 +258,214 @@ static void divergence_is_reported(void **state) {
     assert_non_null(strstr(text, "\"optim/total grad norm\":null"));
 }
 
+// The object of a line of a run's file, from 1; the caller's to json_decref.
+static json_t *line_of(const char *run, const char *name, int number) {
+    size_t n;
+    const char *line = read_whole(path_in(run, name), &n);
+    for (int i = 1; i < number; i++) line = strchr(line, '\n') + 1;
+    json_t *object = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+    assert_non_null(object);
+    return object;
+}
+
+// A byte 255 makes the gradient infinite: the step that reads it changes nothing and is counted.
+static void a_step_that_is_not_finite_is_skipped(void **state) {
+    (void)state;
+    char *trap = path_in(scratch_folder(), "trap");
+    static char text[2000];
+    for (int i = 0; i < 2000; i++) text[i] = (char)('a' + i % 7);
+    text[500] = (char)255;
+    write_file(trap, text, sizeof text);
+    char *plain = text_path;
+    text_path = trap;
+    char *run = fresh(), *path = path_in(scratch_folder(), "said");
+    FILE *said = fopen(path, "w");
+    // An epoch is 63 sequences, 6 of them a step: 21 steps are two epochs.
+    EXPECT_OK(train_with(run, plan,
+                         MORE("--steps", "21", "--save-interval", "1", "--keep", "100"), false,
+                         said));
+    fclose(said);
+    int skipped = 0;
+    for (int step = 1; step <= 21; step++) {
+        json_t *line = line_of(run, "metrics.jsonl", step);
+        int now = (int)json_integer_value(json_object_get(line, "optim/step skipped"));
+        skipped += now;
+        assert_int_equal(json_integer_value(json_object_get(line, "optim/steps skipped")), skipped);
+        assert_int_equal(json_is_null(json_object_get(line, "optim/total grad norm")), now);
+        json_decref(line);
+        if (!now || step == 1) continue;
+        char folder[2][64];
+        for (int i = 0; i < 2; i++)
+            snprintf(folder[i], sizeof folder[i], "checkpoints/step-%d", step - 1 + i);
+        Arena *arena = arena_create();
+        TensorFile file[2];
+        for (int i = 0; i < 2; i++)
+            EXPECT_OK(tensors_open(path_in(path_in(run, folder[i]), "weights.safetensors"), arena,
+                                   &file[i]));
+        const Tensor *before = tensors_find(&file[0], "table"),
+                     *after = tensors_find(&file[1], "table");
+        assert_memory_equal(before->at, after->at, before->bytes);
+        for (int i = 0; i < 2; i++) tensors_close(&file[i]);
+        arena_destroy(arena);
+    }
+    assert_int_equal(skipped, 2); // once an epoch
+    size_t n;
+    const char *words = read_whole(path, &n);
+    assert_non_null(strstr(words, " was skipped: its gradient is not finite (loss "));
+    assert_non_null(strstr(words, "trained 21 steps (2 skipped) on "));
+    json_t *last = line_of(run, "metrics.jsonl", 21);
+    assert_true(json_number_value(json_object_get(last, "train/CE loss")) < 5); // and it learns
+    json_decref(last);
+    // The count is part of the state.
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "42"), true, NULL));
+    text_path = plain;
+    last = line_of(run, "metrics.jsonl", 42);
+    assert_int_equal(json_integer_value(json_object_get(last, "optim/steps skipped")), 4);
+    json_decref(last);
+}
+
+static void groups(void **state) {
+    (void)state;
+    Plan *grouped = bigram_plan(4, 1, 1);
+    grouped->params[1].decay = 0;
+    grouped->params[1].lr = 0.5;
+    Arena *arena = arena_create();
+    int n;
+    const OptimGroup *found = optim_groups(arena, grouped, &n);
+    assert_int_equal(n, 2); // the state is in none
+    assert_int_equal(found[0].tensors, 1);
+    assert_int_equal(found[0].numbers, 65536);
+    assert_int_equal(found[1].numbers, 24);
+    Text text = { 0 };
+    optim_groups_print(found, n, 0.1, &text);
+    assert_string_equal(
+        text.at, "group 0: 1 tensors, 65536 numbers, weight decay 0.1\n"
+                 "group 1: 1 tensors, 24 numbers, weight decay 0, learning rate x 0.5");
+    text_finish(&text);
+    json_t *line = json_object();
+    optim_groups_record(found, n, 0.25, line);
+    assert_true(json_number_value(json_object_get(line, "optim/LR (group 0)")) == 0.25);
+    assert_true(json_number_value(json_object_get(line, "optim/LR (group 1)")) == 0.125);
+    json_decref(line);
+    grouped->params[1].decay = grouped->params[1].lr = 1;
+    optim_groups(arena, grouped, &n);
+    assert_int_equal(n, 1);
+    arena_destroy(arena);
+    plan_destroy(grouped);
+}
+
+// Names and sums of losses: metrics of the step program under other names and weights.
+static void names_of_metrics(void **state) {
+    (void)state;
+    Plan *named = bigram_plan(4, 1, 1);
+    Exec *exec;
+    EXPECT_OK(exec_create(named, &(ExecOptions) { .threads = 1 }, &exec));
+    PlanProgram *program = plan_program(named, "step");
+    static const struct { const char *name; double weight; int of; // 0: scalar, 1: loads
+    } metrics[] = {
+        { "layers.2.ffn.router.balance", 0.01, 0 }, { "layers.3.ffn.router.balance", 0.02, 0 },
+        { "layers.3.ffn.router.z", 0.001, 0 },      { "z", 0.1, 0 },
+        { "ce", 1, 0 },                             { "layers.3.extra.spread", 0.5, 0 },
+        { "layers.2.ffn.load", 0, 1 },              { "layers.2.more.load", 0, 1 },
+        { "head.load", 0, 1 },                      { "layers.3.ffn.entropy", 0, 0 },
+    };
+    PlanMetric old[] = { program->metrics[0], program->metrics[1] }, list[COUNT_OF(metrics)];
+    for (int i = 0; i < COUNT_OF(metrics); i++)
+        list[i] = (PlanMetric) { metrics[i].name, metrics[i].weight, old[metrics[i].of].buffer };
+    program->metrics = list;
+    program->n_metrics = COUNT_OF(metrics);
+    int64_t n;
+    exec_metric(exec, program, 4, &n)[0] = 2;
+    const float loads[] = { 1, 2, 3, 2 };
+    memcpy(exec_metric(exec, program, 6, &n), loads, sizeof loads);
+    json_t *line = json_object();
+    // 16 targets of which each has one expert, in microbatches of 8: loads are means over those.
+    EXPECT_OK(metrics_of_program(exec, program, (StepTokens) { 16, 8 }, line));
+    static const struct { const char *name; double value; } expected[] = {
+        { "train/CE loss", 2 },
+        { "train/PPL", 7.38905609893065 },
+        { "train/Z loss", 0.2 },
+        { "train/Z loss unscaled", 2 },
+        { "train/load balancing loss", 0.06 },
+        { "train/load balancing loss unscaled", 4 },
+        { "train/block 02/load balancing loss", 0.02 },
+        { "train/block 03/load balancing loss", 0.04 },
+        { "train/router Z loss", 0.002 },
+        { "train/block 03/router Z loss", 0.002 },
+        { "train/layers.3.extra.spread", 2 },
+        { "train/layers.3.ffn.entropy", 2 },
+        { "train/block 02/load imbalance", 1.5 },
+        { "train/layers.2.more.load/load imbalance", 1.5 }, // the second of the layer
+        { "train/head.load/load imbalance", 1.5 },
+        { "train/load imbalance", 1.5 },
+        { "train/block 02/dropped", 0 },
+        { "train/total loss", 0.02 + 0.04 + 0.002 + 0.2 + 2 + 1 },
+    };
+    for (int i = 0; i < COUNT_OF(expected); i++) {
+        const json_t *value = json_object_get(line, expected[i].name);
+        if (!json_is_number(value)) print_error("no number %s\n", expected[i].name);
+        assert_true(fabs(json_number_value(value) - expected[i].value) < 1e-9);
+    }
+    static const char *const lists[] = { "train/block 02/load", "train/layers.2.more.load",
+                                         "train/head.load" };
+    for (int i = 0; i < 3; i++)
+        assert_true(json_number_value(json_array_get(json_object_get(line, lists[i]), 2)) == 6);
+    json_decref(line);
+    // Three of sixteen have no expert; and a loss that is not finite makes a sum that is none.
+    exec_metric(exec, program, 6, &n)[0] = -0.5f;
+    exec_metric(exec, program, 4, &n)[0] = NAN;
+    line = json_object();
+    EXPECT_OK(metrics_of_program(exec, program, (StepTokens) { 16, 8 }, line));
+    assert_true(json_number_value(json_object_get(line, "train/block 02/dropped")) == 3);
+    assert_true(json_is_null(json_object_get(line, "train/load balancing loss")));
+    assert_true(json_is_null(json_object_get(line, "train/PPL")));
+    json_decref(line);
+    exec_destroy(exec);
+    plan_destroy(named);
+}
+
+static void some_checkpoints_stay(void **state) {
+    (void)state;
+    char *run = fresh();
+    EXPECT_OK(train_with(run, plan, MORE("--steps", "20", "--save-interval", "3", "--keep", "1",
+                                         "--keep-every", "8"),
+                         false, NULL));
+    for (int step = 1; step <= 20; step++) {
+        char name[64];
+        snprintf(name, sizeof name, "checkpoints/step-%d/manifest.json", step);
+        assert_int_equal(file_exists(path_in(run, name)), step == 8 || step == 16 || step == 20);
+    }
+}
+
+// An evaluation that a kill came before is made up for; one that was written is not repeated.
+static void evaluations_are_neither_lost_nor_repeated(void **state) {
+    (void)state;
+    char *run = fresh();
+    const char *const more[] = { "--steps", "8", "--eval-interval", "3", "--save-interval", "3",
+                                 "--schedule", "constant", NULL };
+    EXPECT_OK(train_with(run, plan, more, false, NULL));
+    size_t n, m;
+    char *path = path_in(run, "eval.jsonl"), *whole = read_whole(path, &n);
+    write_file(path_in(run, "checkpoints/latest"), "step-6\n", 7);
+    write_file(path, whole, (size_t)(strchr(whole, '\n') + 1 - whole)); // step 3 is left
+    EXPECT_OK(train_with(run, plan, more, true, NULL));
+    char *again = read_whole(path, &m);
+    assert_int_equal(n, m);
+    assert_memory_equal(whole, again, n);
+    EXPECT_OK(train_with(run, plan, more, true, NULL)); // complete: nothing to write
+    again = read_whole(path, &m);
+    assert_int_equal(n, m);
+    for (int i = 1; i <= 3; i++) {
+        json_t *line = line_of(run, "eval.jsonl", i);
+        assert_int_equal(json_integer_value(json_object_get(line, "step")), i == 3 ? 8 : 3 * i);
+        double loss = json_number_value(json_object_get(line, "eval/CE loss"));
+        assert_true(fabs(json_number_value(json_object_get(line, "eval/PPL")) / exp(loss) - 1) <
+                    1e-6);
+        json_decref(line);
+    }
+    assert_non_null(strstr(read_whole(path_in(run, "loss.svg"), &n), "held out"));
+}
+
 static void budgets(void **state) {
     (void)state;
     char *run = fresh();
@@ -260,7 +484,14 @@ static void lock_is_exclusive(void **state) {
     char *run = fresh();
     EXPECT_OK(train_with(run, plan, MORE("--steps", "2"), false, NULL));
     int lock;
+    // What a killed writer left goes with the next lock.
+    char *left[] = { path_in(run, "loss.svg.12.AbCdEf"), path_in(run, "run.json.12.AbCdEf"),
+                     path_in(run, "checkpoints/latest.12.AbCdEf") };
+    for (int i = 0; i < 3; i++) write_file(left[i], "x", 1);
     EXPECT_OK(run_lock(run, &lock));
+    for (int i = 0; i < 3; i++) assert_false(file_exists(left[i]));
+    assert_true(file_exists(path_in(run, "run.json")));
+    assert_true(file_exists(path_in(run, "checkpoints/latest")));
     expect_failure(train_with(run, plan, MORE("--steps", "4"), true, NULL), ERR_ARGUMENT,
                    "another process is training in");
     close(lock);
@@ -453,6 +684,11 @@ int main(void) {
         cmocka_unit_test(resume_refuses_other_data),
         cmocka_unit_test(state_counts_steps),
         cmocka_unit_test(divergence_is_reported),
+        cmocka_unit_test(a_step_that_is_not_finite_is_skipped),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(names_of_metrics),
+        cmocka_unit_test(some_checkpoints_stay),
+        cmocka_unit_test(evaluations_are_neither_lost_nor_repeated),
         cmocka_unit_test(budgets),
         cmocka_unit_test(lock_is_exclusive),
         cmocka_unit_test(signal_finishes_the_step_and_saves),

@@ -15,7 +15,8 @@ HEADS, KV_HEADS, DIM, THETA = 4, 2, 4, 100.0
 EXPERTS, TOP_K, EXPERT, SHARED, DENSE = 5, 2, 3, 4, 5
 TOKENS = SEQUENCE * SEQUENCES
 
-SHAPES = {"embedding.w": (VOCAB, WIDTH), "embedding.norm.gain": (WIDTH,), "norm.gain": (WIDTH,), "head.w_out": (WIDTH, VOCAB)}
+SHAPES = {"embedding.w": (VOCAB, WIDTH), "embedding.norm.gain": (WIDTH,)}
+SHAPES |= {"norm.gain": (WIDTH,), "head.w": (WIDTH, VOCAB)}
 for i in (1, 2):
     a = f"layers.{i}."
     SHAPES |= {
@@ -23,7 +24,7 @@ for i in (1, 2):
         a + "attention.w_v": (WIDTH, KV_HEADS, DIM), a + "attention.w_o": (HEADS, DIM, WIDTH),
         a + "attention.q_norm.gain": (DIM,) if i == 1 else (HEADS, DIM),
         a + "attention.k_norm.gain": (DIM,) if i == 1 else (KV_HEADS, DIM),
-        a + "attention_norm.gain": (WIDTH,), a + "ffn_norm.gain": (WIDTH,),
+        a + "attention_out_norm.gain": (WIDTH,), a + "ffn_out_norm.gain": (WIDTH,),
     }
 SHAPES |= {
     "layers.1.ffn.w_in": (WIDTH, 2, DENSE), "layers.1.ffn.w_out": (DENSE, WIDTH),
@@ -108,13 +109,13 @@ def loss(p, data):
     x = rms_norm(3 * p["embedding.w"][data["tokens"]], p["embedding.norm.gain"])
     for i in (1, 2):
         a = f"layers.{i}."
-        x = x + rms_norm(attention(p, a + "attention.", x, data, i == 2), p[a + "attention_norm.gain"])
+        x = x + rms_norm(attention(p, a + "attention.", x, data, i == 2), p[a + "attention_out_norm.gain"])
         f = mlp(x, p[a + "ffn.w_in"], p[a + "ffn.w_out"]) if i == 1 else experts(p, a + "ffn.", x, valid, losses)
-        x = x + rms_norm(f, p[a + "ffn_norm.gain"])
-    logits = rms_norm(x, p["norm.gain"]) @ p["head.w_out"]
+        x = x + rms_norm(f, p[a + "ffn_out_norm.gain"])
+    logits = rms_norm(x, p["norm.gain"]) @ p["head.w"]
     lse = jax.nn.logsumexp(logits, -1)
     picked = jnp.take_along_axis(logits, jnp.maximum(data["labels"], 0)[:, None], -1)[:, 0]
-    losses["lm"] = 1.0, jnp.sum((lse - picked) * valid) / jnp.sum(valid)
+    losses["ce"] = 1.0, jnp.sum((lse - picked) * valid) / jnp.sum(valid)
     losses["z"] = 0.03, jnp.sum(lse**2 * valid) / jnp.sum(valid)
     return sum(weight * value for weight, value in losses.values()), losses
 
@@ -126,10 +127,11 @@ def main():
     positions = [t - max(s for s in range(t + 1) if starts[s]) for t in range(TOKENS)]
     follows = [t + 1 < TOKENS and not starts[t + 1] for t in range(TOKENS)]
     labels = [tokens[t + 1] if follows[t] and t not in (2, 15) else -1 for t in range(TOKENS)]
-    data = {k: jnp.array(v) for k, v in dict(tokens=tokens, segments=segments, positions=positions, labels=labels).items()}
+    inputs = dict(tokens=tokens, segments=segments, positions=positions, labels=labels)
+    data = {name: jnp.array(values) for name, values in inputs.items()}
     params = {name: numbers(name, shape) for name, shape in SHAPES.items()}
     (total, losses), gradients = jax.value_and_grad(loss, has_aux=True)(params, data)
-    for name, values in dict(tokens=tokens, segments=segments, positions=positions, labels=labels).items():
+    for name, values in inputs.items():
         print("input", name, len(values), *values)
     print("total", repr(float(total)))
     for name, (weight, value) in losses.items():
