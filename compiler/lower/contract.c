@@ -249,18 +249,15 @@ static void note_read(const Lower *l, const uint32_t *group, uint32_t u, Reading
     if (l->m->nodes[unit->node].op == OP_UPDATE) reading->refused = true;
 }
 
-void contract_move_in(Lower *l, uint32_t *group) {
+void contract_find_posts(Lower *l, const uint32_t *group, uint32_t *moves) {
     Reading *readings = ARENA_ARRAY(l->arena, Reading, 2 * l->n_units);
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
         if (unit->kind != UNIT_NONE && unit->kind != UNIT_KERNEL)
             note_read(l, group, u, &readings[group[u]]);
     }
-    for (uint32_t u = 1; u < l->n_units; u++) {
-        const Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE || unit->kind == UNIT_KERNEL) continue;
-        const Reading *reading = &readings[group[u]];
-        if (reading->contraction && !reading->several && !reading->refused)
-            group[u] = reading->contraction;
+    for (uint32_t g = 1; g < 2 * l->n_units; g++) {
+        const Reading *reading = &readings[g];
+        moves[g] = reading->several || reading->refused ? 0 : reading->contraction;
     }
 }

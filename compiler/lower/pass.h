@@ -214,6 +214,7 @@ uint32_t lower_indexed(const Lower *l, uint32_t n);
 bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowless
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).
 uint32_t lower_producer(const Lower *l, uint32_t read);
+int lower_layer(const Lower *l, uint32_t n); // of "layers.12.ffn" 12, outside of the layers -1
 int lower_effect_value(Op op); // which operand an effect stores
 
 /* fuse.c */
@@ -221,6 +222,9 @@ int lower_effect_value(Op op); // which operand an effect stores
 bool pass_fuse(Lower *l);
 // The unit behind the i-th read of a unit, or 0.
 uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i);
+bool fuse_is_indexed(const Lower *l, const Unit *unit);
+uint32_t fuse_unit_at(const Lower *l, uint32_t i); // units in topological order: a node's, its finish
+void fuse_depths(Lower *l);                        // depth.c
 uint32_t fuse_find(Lower *l, uint32_t u); // the leader of a unit's set
 void dump_fuse(const Lower *l, Text *out);
 
@@ -228,7 +232,8 @@ void dump_fuse(const Lower *l, Text *out);
 
 void contract_merge_terms(Lower *l); // before roles: rewrites the graph
 void contract_join_siblings(Lower *l);
-void contract_move_in(Lower *l, uint32_t *group);
+// moves[g]: the group of contractions into which the units of group g move, or 0.
+void contract_find_posts(Lower *l, const uint32_t *group, uint32_t *moves);
 void contract_sizes(const Lower *l, uint32_t n, KernelDesc *d); // family, sizes
 enum { MAX_PARTS = 4 };
 // The contractions of a matmul or matmul_t kernel, in the order in which it takes them.

@@ -13,8 +13,6 @@
 // moves included.
 #include "compiler/lower/pass.h"
 
-#include <stdlib.h>
-
 enum { NARROW = 16 };
 static const int64_t ENDLESS = INT64_C(1) << 60;
 
@@ -116,12 +114,6 @@ static bool is_free(const Model *m, uint32_t n) {
     return class == CLASS_SOURCE || class == CLASS_GENERATOR;
 }
 
-// Of "layers.12.ffn": 12; outside of the layers -1.
-static int layer_of(const Model *m, uint32_t n) {
-    const char *name = model_name(m, m->nodes[n].addr);
-    return strncmp(name, "layers.", 7) ? -1 : atoi(name + 7);
-}
-
 static bool can_repeat(const Choice *c, uint32_t n) {
     const Model *m = c->l->m;
     const Node *node = model_at(m, n);
@@ -152,7 +144,7 @@ static void mark_nodes(Choice *c) {
         for (int i = 0; i < node->n_args; i++) {
             uint32_t arg = model_arg(m, n, i);
             if (node->part == PART_BACKWARD) c->read[arg] = true;
-            if (node->part == PART_FORWARD && layer_of(m, n) != layer_of(m, arg)) c->far[arg] = true;
+            if (node->part == PART_FORWARD && lower_layer(c->l, n) != lower_layer(c->l, arg)) c->far[arg] = true;
         }
         if (node->op != OP_KEEP && node->op != OP_RECOMPUTE) continue;
         uint32_t value = model_arg(m, n, 0);
