@@ -189,12 +189,30 @@ static void move_in(Lower *l, uint32_t *group) {
         if (moves[group[u]]) group[u] = moves[group[u]];
 }
 
+// Dispatches that no kernel makes: alone in their group, and read by products that can make them.
+static void find_gathers(Lower *l, const uint32_t *group) {
+    bool *otherwise = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
+    uint32_t *size = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
+    contract_find_otherwise(l, otherwise);
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) { // kernels of several terms take them as they lie
+        if (l->units[n].kind != UNIT_KERNEL || !l->info[n].term) continue;
+        for (uint32_t t = n; t; t = l->info[t].term)
+            otherwise[lower_plain(l, model_arg(l->m, t, 0))] = true;
+    }
+    for (uint32_t u = 1; u < l->n_units; u++) size[group[u]] += l->units[u].kind != UNIT_NONE;
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        if (l->units[n].kind == UNIT_ROW && size[group[n]] == 1 && !l->info[n].into &&
+            contract_can_gather(l, otherwise, n))
+            l->info[n].gathered = true;
+    }
+}
+
 static void make_kernels(Lower *l, const uint32_t *group) {
     uint32_t *kernel = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
     for (uint32_t at = 2; at < l->n_units; at++) {
         uint32_t u = fuse_unit_at(l, at);
         Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE) continue;
+        if (unit->kind == UNIT_NONE || l->info[unit->node].gathered) continue;
         uint32_t *index = &kernel[group[u]];
         if (!*index) {
             Kernel *made = ARENA_PUSH(l->arena, l->kernels, l->n_kernels, l->cap_kernels);
@@ -242,6 +260,7 @@ bool pass_fuse(Lower *l) {
         if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
     }
     if (!l->options->no_fusion) move_in(l, group);
+    if (!l->options->no_fusion) find_gathers(l, group);
     make_kernels(l, group);
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
