@@ -130,6 +130,10 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     fill_size(&f, "top_k", d->top_k);
     fill_size(&f, "vocab", d->vocab);
     fill_size(&f, "ids", d->ids);
+    bool half = d->x == DTYPE_BF16;
+    fill(&f, "x_type", half ? "bf16" : "float");
+    fill(&f, "load", half ? "v_load_bf16" : "v_load");
+    fill(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
     fill_real(&f, "scale", d->scale);
     fill_size(&f, "causal", d->causal);
     fill_size(&f, "sinks", d->sinks);

@@ -3,17 +3,17 @@
 // which buffers it needs, and what fills its template.
 //
 // The cut follows from the sizes alone. A row program on the results (post) needs whole rows, so a
-// tile has all columns and as few rows as its accumulators leave in the second cache; one that makes
-// the left operand (pre) runs once per chunk, so again a tile has all columns.
+// tile has all columns and as few rows as its accumulators leave in the second cache; one that
+// makes the left operand (pre) runs once per chunk, so again a tile has all columns.
 #include "compiler/codegen/codegen.h"
 
 enum {
-    PANEL = 32,          // ORDER PANEL (templates/cpu/gemm.h)
+    PANEL = 32, // ORDER PANEL (templates/cpu/gemm.h)
     MAX_PARTS = 4,
-    ENOUGH_TILES = 16,   // per launch, so that a few threads share the work evenly
-    CHUNK_ROWS = 256,    // of a tile at most
-    NEAR = 512 << 10,    // bytes of a buffer that shall stay in the second cache
-    STACK = 1 << 20,     // bytes of buffers on the stack; larger ones live in thread-local memory
+    ENOUGH_TILES = 16,    // per launch, so that a few threads share the work evenly
+    CHUNK_ROWS = 256,     // of a tile at most
+    NEAR = 512 << 10,     // bytes of a buffer that shall stay in the second cache
+    STACK = 1 << 20,      // bytes of buffers on the stack; larger ones live in thread-local memory
     PACK_NUMBERS = 32768, // per tile of pack
 };
 
@@ -41,8 +41,10 @@ static Status check(const KernelDesc *d) {
         return status_fail(ERR_INTERNAL, "%s: %d parts, expected 1 to %d", family, d->parts,
                            weights ? 1 : MAX_PARTS);
     if ((post || pre || d->parts > 1) && (d->mid != 1 || d->each != 1))
-        return status_fail(ERR_INTERNAL, "%s: parts and row programs expect mid and each 1, got %d "
-                           "and %d", family, d->mid, d->each);
+        return status_fail(ERR_INTERNAL,
+                           "%s: parts and row programs expect mid and each 1, got %d "
+                           "and %d",
+                           family, d->mid, d->each);
     if (weights && (post || d->y != DTYPE_F32))
         return status_fail(ERR_INTERNAL, "matmul_w: its result is f32 and has no post");
     if (pre && d->family == FAMILY_MATMUL_T && d->parts > 1)
@@ -86,7 +88,8 @@ static void choose_copy(Contract *c) {
     c->copy = c->pre || d->x != (c->pairs ? DTYPE_BF16 : DTYPE_F32);
     int64_t longest = 0;
     for (int i = 0; i < c->terms; i++) {
-        c->copy = c->copy || (c->pairs && c->in[i] % 2) || apart * c->in[i] * bytes % ALIKE_BYTES == 0;
+        c->copy =
+            c->copy || (c->pairs && c->in[i] % 2) || apart * c->in[i] * bytes % ALIKE_BYTES == 0;
         longest = max_i64(longest, c->in[i]);
     }
     int64_t limit = c->pre ? longest : (c->copy ? 2048 : 16384) / bytes;
@@ -205,13 +208,15 @@ static const char *finish_text(Filler *f, const Contract *c, const char *entry,
     if (!c->keep) return "";
     Text text = {0};
     if (!c->post) {
-        text_add(&text, "for (int64_t p = panel0; p < last_panel; p++) {\n"
-                        "        PanelPlace at = panel_place(out_size, p);\n"
-                        "        int64_t wide = out_size[at.part], out_row = apart * wide;\n"
-                        "        rows_float_bf16(out[at.part] + begin * out_row + problem * wide + at.column,\n"
-                        "                        out_row, sums + (p - panel0) * PANEL, RANGE * PANEL, rows,\n"
-                        "                        min_of(PANEL, wide - at.column));\n"
-                        "    }");
+        text_add(
+            &text,
+            "for (int64_t p = panel0; p < last_panel; p++) {\n"
+            "        PanelPlace at = panel_place(out_size, p);\n"
+            "        int64_t wide = out_size[at.part], out_row = apart * wide;\n"
+            "        rows_float_bf16(out[at.part] + begin * out_row + problem * wide + at.column,\n"
+            "                        out_row, sums + (p - panel0) * PANEL, RANGE * PANEL, rows,\n"
+            "                        min_of(PANEL, wide - at.column));\n"
+            "    }");
     } else {
         text_add(&text, "const float *const acc[SIBLINGS] = {");
         int64_t panel = 0;
@@ -239,10 +244,9 @@ static void fill_operand(Filler *f, const Contract *c, const char *entry) {
         text = arena_printf(f->arena, "pre_%s(%s0, 0, copy, COPY_ROW, begin, begin + rows);", entry,
                             hole_text(f, "pre_arguments"));
     } else if (c->copy) {
-        text = arena_printf(f->arena,
-                            "rows_%s_%s(copy, COPY_ROW, in[t] + begin * in_row + problem * size + s, "
-                            "in_row, rows, steps);",
-                            c_type(c->d->x), a_type);
+        text =
+            arena_printf(f->arena, "rows_%s_%s(copy, COPY_ROW, in[t] + from, in_row, rows, steps);",
+                         c_type(c->d->x), a_type);
     }
     fill(f, "make_operand", text);
     fill(f, "a_type", a_type);
@@ -294,8 +298,7 @@ static Status rows_source(const KernelDesc *d, const char *entry, Arena *arena, 
     fill_size(&f, "copy", c.copy);
     fill_size(&f, "copy_row", c.copy_row);
     fill_size(&f, "keep", c.keep);
-    fill_size(&f, "pre", c.pre != NULL);
-    fill_size(&f, "post", c.post != NULL);
+    fill(&f, "first", !c.keep && d->y == DTYPE_BF16 ? "GEMM_ROUND" : "GEMM_START");
     fill_sizes(&f, "in_sizes", c.in, c.terms);
     fill_sizes(&f, "out_sizes", c.out, c.siblings);
     fill(&f, "x_type", c_type(d->x));
@@ -337,13 +340,39 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
     fill_size(&f, "matrices", matrices);
     fill_size(&f, "chunk", chunk);
     fill(&f, "w_type", pairs ? "bf16" : "float");
-    fill(&f, "pack", pairs ? (d->turned ? "pack_pairs_turned" : "pack_pairs")
-                           : (d->turned ? "pack_turned" : "pack_rows"));
+    fill(&f, "pack",
+         pairs ? (d->turned ? "pack_pairs_turned" : "pack_pairs")
+               : (d->turned ? "pack_turned" : "pack_rows"));
     *tiles = div_up(matrices * panels, chunk);
     return template_expand("pack.c", f.holes, f.n, out);
 }
 
 /* matmul_w ----------------------------------------------------------------------------------- */
+
+// Both operands are packed anew for every tile, so tiles are large, and rather square than long.
+static void cut_weights(const KernelDesc *d, int64_t problems, int64_t *k, int64_t *n) {
+    if (d->precision == PRECISION_BF16) {
+        *k = min_i64(1024, round_up(d->k, PANEL)), *n = min_i64(1024, round_up(d->n, 2 * PANEL));
+        while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES / 2) {
+            if (*n > 2 * PANEL && *n >= *k)
+                *n = round_up(*n / 2, 2 * PANEL);
+            else if (*k > PANEL)
+                *k = round_up(*k / 2, PANEL);
+            else
+                break;
+        }
+        return;
+    }
+    *k = 112, *n = 256; // 8 blocks of rows, and what stays near of both operands
+    while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES) {
+        if (*n > 64)
+            *n /= 2;
+        else if (*k > 28)
+            *k /= 2;
+        else
+            break;
+    }
+}
 
 static Status weights_source(const KernelDesc *d, const char *entry, Arena *arena, Text *out,
                              int64_t *tiles) {
@@ -352,16 +381,8 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
     Signature s = {0};
     Status status;
     bool pairs = d->precision == PRECISION_BF16;
-    int64_t k = pairs ? 1024 : 112, n = pairs ? 1024 : 256;
-    int64_t problems = (int64_t)max_i64(d->experts, 1) * d->each;
-    while (problems * div_up(d->k, k) * div_up(d->n, n) < ENOUGH_TILES) {
-        if (n > 64)
-            n /= 2;
-        else if (k > 32)
-            k /= 2;
-        else
-            break;
-    }
+    int64_t problems = (int64_t)max_i64(d->experts, 1) * d->each, k, n;
+    cut_weights(d, problems, &k, &n);
     if (d->pre.n_stores)
         TRY_GOTO(add_program(d, &d->pre, arena_printf(arena, "pre_%s", entry), "a", "b",
                              &s.functions, &s.parameters, &s.arguments, &f, "pre_arguments"),
@@ -371,7 +392,9 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
     declare(&s.parameters, &s.arguments, arena_printf(arena, "const %s", c_type(d->g)), "g", 1);
     if (d->experts) declare(&s.parameters, &s.arguments, "const int32_t", "offsets", 1);
     declare(&s.parameters, &s.arguments, "float", "w", 1);
-    const char *x_type = pairs && d->pre.n_stores ? "bf16" : d->pre.n_stores ? "float" : c_type(d->x);
+    const char *x_type = pairs && d->pre.n_stores ? "bf16"
+                         : d->pre.n_stores        ? "float"
+                                                  : c_type(d->x);
     fill_signature(&f, &s);
     fill(&f, "entry", entry);
     fill_size(&f, "rows", d->rows);
@@ -381,8 +404,8 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
     fill_size(&f, "k", d->k);
     fill_size(&f, "n", d->n);
     fill_size(&f, "accumulate", d->accumulate);
-    fill_size(&f, "range_k", min_i64(k, round_up(d->k, PANEL)));
-    fill_size(&f, "range_n", min_i64(n, round_up(d->n, 2 * PANEL)));
+    fill_size(&f, "range_k", k);
+    fill_size(&f, "range_n", n);
     fill_size(&f, "pairs", pairs);
     fill_size(&f, "pre", d->pre.n_stores != 0);
     fill(&f, "x_type", x_type);

@@ -21,7 +21,9 @@
       "  -o FILE                              write the plan\n"                                    \
       "  -d LETTERS                           print the graph after these passes\n"                \
       "  --microbatch TOKENS                  computed at once\n"                                  \
-      "  --microbatches N                     per step\n")                                         \
+      "  --microbatches N                     per step\n"                                         \
+      "  --precision fp32|bf16                of products and attention\n"                         \
+      "  --recompute cheap|none               in backward\n")                                         \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", "")                                                                         \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \

@@ -13,6 +13,7 @@ enum { USUAL_MICROBATCH = 2048 /* tokens */, LARGEST = 10 /* buffers */ };
 typedef struct PlanArgs {
     const char *spec, *out, *dump;
     int64_t microbatch, microbatches; // tokens; per step
+    uint8_t precision, recompute;
     SpecArg *args;
     int n_args;
 } PlanArgs;
@@ -29,10 +30,29 @@ static Status read_count(const char *flag, const char *text, int64_t *out) {
     return OK;
 }
 
+typedef struct Choice {
+    const char *word;
+    uint8_t value;
+} Choice;
+
+static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
+static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP }, { "none", RECOMPUTE_NONE } };
+
+static Status read_choice(const char *flag, const char *text, const Choice choices[2],
+                          uint8_t *out) {
+    for (int i = 0; i < 2; i++) {
+        *out = choices[i].value;
+        if (!strcmp(choices[i].word, text)) return OK;
+    }
+    return status_fail(ERR_ARGUMENT, "%s: expected %s or %s, got '%s'", flag, choices[0].word,
+                       choices[1].word, text);
+}
+
 // Takes the flag at argv[*i] and its value; false: it is no flag of ours.
 static Status read_flag(PlanArgs *args, int argc, char **argv, int *i) {
     const char *flag = argv[*i];
-    static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches" };
+    static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
+                                         "--recompute" };
     int which = 0;
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags)) {
@@ -47,7 +67,9 @@ static Status read_flag(PlanArgs *args, int argc, char **argv, int *i) {
     case 0: args->out = value; return OK;
     case 1: args->dump = value; return OK;
     case 2: return read_count(flag, value, &args->microbatch);
-    default: return read_count(flag, value, &args->microbatches);
+    case 3: return read_count(flag, value, &args->microbatches);
+    case 4: return read_choice(flag, value, precisions, &args->precision);
+    default: return read_choice(flag, value, policies, &args->recompute);
     }
 }
 
@@ -216,6 +238,8 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
     Text dump = { 0 };
     LowerOptions options = { .microbatch = (int32_t)(args->microbatch / model->sequence),
                              .microbatches = (int32_t)args->microbatches,
+                             .precision = args->precision,
+                             .recompute = args->recompute,
                              .dump = args->dump,
                              .dump_out = &dump };
     options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;

@@ -8,8 +8,8 @@
 
 typedef struct Build {
     Lower *l;
-    uint32_t kernel;
-    RowBody *body;
+    uint32_t kernel, stamp;
+    char load, store; // prefixes of parameters
     uint32_t *nodes, n_nodes, cap_nodes;
     RowLoad *loads;
     uint32_t n_loads, cap_loads;
@@ -23,8 +23,8 @@ static bool is_here(const Build *b, uint32_t unit) {
 
 // Marks node n as known to this kernel; true the first time.
 static bool first_visit(Build *b, uint32_t n) {
-    if (b->l->stamp[n] == b->kernel + 1) return false;
-    b->l->stamp[n] = b->kernel + 1;
+    if (b->l->stamp[n] == b->stamp) return false;
+    b->l->stamp[n] = b->stamp;
     return true;
 }
 
@@ -44,7 +44,7 @@ static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer) {
     const Buffer *from = &b->l->buffers[buffer];
     RowLoad load = { .node = node, .what = (uint8_t)what, .dtype = from->dtype };
     if (what == WHAT_PARTIALS) load.partials = (int32_t)from->dims[0];
-    const char *name = arena_printf(b->l->arena, "l%u", b->n_loads);
+    const char *name = arena_printf(b->l->arena, "%c%u", b->load, b->n_loads);
     *ARENA_PUSH(b->l->arena, b->loads, b->n_loads, b->cap_loads) = load;
     lower_bind(b->l, b->kernel, name, buffer, OPERAND_READ);
 }
@@ -133,7 +133,7 @@ static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bo
     RowStore store = {
         .node = node, .dtype = l->buffers[buffer].dtype, .partial = partial, .add = add
     };
-    const char *name = arena_printf(l->arena, "s%u", b->n_stores);
+    const char *name = arena_printf(l->arena, "%c%u", b->store, b->n_stores);
     *ARENA_PUSH(l->arena, b->stores, b->n_stores, b->cap_stores) = store;
     lower_bind(l, b->kernel, name, buffer, add ? OPERAND_ADD : OPERAND_WRITE);
 }
@@ -194,11 +194,36 @@ static const Unit *first_row_unit(const Lower *l, const Kernel *kernel) {
     return unit;
 }
 
+static void finish_body(const Build *b, RowBody *body) {
+    body->nodes = b->nodes;
+    body->n_nodes = b->n_nodes;
+    body->loads = b->loads;
+    body->n_loads = b->n_loads;
+    body->stores = b->stores;
+    body->n_stores = b->n_stores;
+}
+
+void body_describe_pre(Lower *l, uint32_t kernel, uint32_t n) {
+    RowBody *body = &l->kernels[kernel].desc.pre;
+    Build build = { .l = l, .kernel = kernel, .stamp = 2 * kernel + 2, .load = 'a', .store = 'b' };
+    const Type *type = model_type(l->m, n);
+    bool pairs = lower_is_bf16(l, l->kernels[kernel].node);
+    body->model = l->m;
+    body->row = type->row;
+    body->route = type->route;
+    add_load(&build, WHAT_OFFSETS, type->route, lower_buffer(l, BUFFER_OFFSETS, type->route, 0));
+    visit_args(&build, n);
+    add_node(&build, n);
+    *ARENA_PUSH(l->arena, build.stores, build.n_stores, build.cap_stores) =
+        (RowStore){ .node = n, .dtype = pairs ? DTYPE_BF16 : DTYPE_F32, .operand = true };
+    finish_body(&build, body);
+}
+
 bool body_describe(Lower *l, uint32_t kernel) {
     KernelDesc *desc = &l->kernels[kernel].desc;
     const Unit *first = first_row_unit(l, &l->kernels[kernel]);
     RowBody *body = &desc->body;
-    Build build = { .l = l, .kernel = kernel, .body = body };
+    Build build = { .l = l, .kernel = kernel, .stamp = 2 * kernel + 1, .load = 'l', .store = 's' };
     if (kernel_is_family(l, &l->kernels[kernel]))
         load_accumulators(&build);
     else
@@ -215,12 +240,7 @@ bool body_describe(Lower *l, uint32_t kernel) {
                  lower_buffer(l, BUFFER_OFFSETS, first->route, 0));
     for (uint32_t i = 0; i < l->kernels[kernel].n_units; i++)
         store_unit(&build, l->kernels[kernel].units[i]);
-    body->nodes = build.nodes;
-    body->n_nodes = build.n_nodes;
-    body->loads = build.loads;
-    body->n_loads = build.n_loads;
-    body->stores = build.stores;
-    body->n_stores = build.n_stores;
+    finish_body(&build, body);
     for (uint32_t i = 0; i < body->n_nodes; i++)
         desc->flops += node_flops(l->m, body->nodes[i], l->tokens);
     return body->n_stores > 0 ||

@@ -191,6 +191,31 @@ bool kernel_has_post(const Lower *l, const Kernel *kernel) {
     return false;
 }
 
+/* Gathers -------------------------------------------------------------------------------------- */
+
+// A product on expert rows whose left operand a kernel may make for itself.
+static bool is_grouped(const Lower *l, uint32_t n) {
+    const Node *node = model_at(l->m, n);
+    if (node->op != OP_MATMUL && node->op != OP_MATMUL_T && node->op != OP_MATMUL_W) return false;
+    KernelDesc d = { 0 };
+    contract_sizes(l, n, &d);
+    return d.experts && d.each == 1 && d.mid == 1;
+}
+
+void contract_find_otherwise(const Lower *l, bool *otherwise) {
+    const Model *m = l->m;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        if (op_info[m->nodes[n].op].class == CLASS_VIEW && lower_plain(l, n) != n) continue;
+        for (int i = 0; i < m->nodes[n].n_args; i++)
+            otherwise[lower_plain(l, model_arg(m, n, i))] |= i > 0 || !is_grouped(l, n);
+    }
+}
+
+bool contract_can_gather(const Lower *l, const bool *otherwise, uint32_t n) {
+    return l->m->nodes[n].op == OP_DISPATCH && l->m->nodes[n].type.kind == KIND_REAL &&
+           !otherwise[n];
+}
+
 /* Siblings ------------------------------------------------------------------------------------- */
 
 static bool are_siblings(const Lower *l, uint32_t a, uint32_t b) {
@@ -249,18 +274,15 @@ static void note_read(const Lower *l, const uint32_t *group, uint32_t u, Reading
     if (l->m->nodes[unit->node].op == OP_UPDATE) reading->refused = true;
 }
 
-void contract_move_in(Lower *l, uint32_t *group) {
+void contract_find_posts(Lower *l, const uint32_t *group, uint32_t *moves) {
     Reading *readings = ARENA_ARRAY(l->arena, Reading, 2 * l->n_units);
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
         if (unit->kind != UNIT_NONE && unit->kind != UNIT_KERNEL)
             note_read(l, group, u, &readings[group[u]]);
     }
-    for (uint32_t u = 1; u < l->n_units; u++) {
-        const Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE || unit->kind == UNIT_KERNEL) continue;
-        const Reading *reading = &readings[group[u]];
-        if (reading->contraction && !reading->several && !reading->refused)
-            group[u] = reading->contraction;
+    for (uint32_t g = 1; g < 2 * l->n_units; g++) {
+        const Reading *reading = &readings[g];
+        moves[g] = reading->several || reading->refused ? 0 : reading->contraction;
     }
 }

@@ -10,6 +10,11 @@ static uint32_t operand(Lower *l, uint32_t n, int i) {
 }
 
 static void bind_operand(Lower *l, uint32_t kernel, const char *name, uint32_t n, int i) {
+    uint32_t plain = lower_plain(l, model_arg(l->m, n, i));
+    if (l->info[plain].gathered) {
+        body_describe_pre(l, kernel, plain);
+        return;
+    }
     lower_bind(l, kernel, name, operand(l, n, i), OPERAND_READ);
 }
 

@@ -9,79 +9,18 @@
 
 enum { COMMON_INPUT = 8 /* features */ };
 
+uint32_t fuse_unit_at(const Lower *l, uint32_t i) {
+    return i % 2 ? l->m->n_nodes + i / 2 : i / 2;
+}
+
+bool fuse_is_indexed(const Lower *l, const Unit *unit) {
+    return unit->kind == UNIT_ROW && op_info[l->m->nodes[unit->node].op].class == CLASS_INDEX;
+}
+
 uint32_t fuse_dependency(const Lower *l, uint32_t u, uint32_t i) {
     const Unit *unit = &l->units[u];
     if (unit->kind == UNIT_FINISH) return unit->node;
     return lower_producer(l, l->reads[unit->reads + i]);
-}
-
-// Units in topological order: a node's own unit, then its finish.
-static uint32_t unit_at(const Lower *l, uint32_t i) {
-    return i % 2 ? l->m->n_nodes + i / 2 : i / 2;
-}
-
-static bool is_indexed(const Lower *l, const Unit *unit) {
-    return unit->kind == UNIT_ROW && op_info[l->m->nodes[unit->node].op].class == CLASS_INDEX;
-}
-
-/* Parts and depths ----------------------------------------------------------------------------- */
-
-static uint8_t part_of(const Lower *l, uint32_t u) {
-    const Unit *unit = &l->units[u];
-    const Node *node = model_at(l->m, unit->node);
-    uint8_t newest = PART_FORWARD;
-    bool reads = false;
-    for (uint32_t i = 0; i < unit->n_reads; i++) {
-        uint32_t from = fuse_dependency(l, u, i);
-        if (!from) continue;
-        reads = true;
-        if (l->units[from].part > newest) newest = l->units[from].part;
-    }
-    if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH)
-        return newest;
-    if (unit->kind == UNIT_EFFECT && node->op != OP_UPDATE && reads) return newest;
-    uint8_t own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_part : node->part;
-    return own > newest ? own : newest;
-}
-
-// How much deeper than what it reads a unit lies.
-static int32_t gap_of(const Lower *l, const Unit *unit) {
-    return unit->kind == UNIT_KERNEL || unit->kind == UNIT_FINISH || is_indexed(l, unit);
-}
-
-static void fill_depths(Lower *l) {
-    for (uint32_t at = 2; at < l->n_units; at++) {
-        uint32_t u = unit_at(l, at);
-        Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE) continue;
-        unit->part = part_of(l, u);
-        for (uint32_t i = 0; i < unit->n_reads; i++) {
-            uint32_t from = fuse_dependency(l, u, i);
-            if (!from || l->units[from].part != unit->part) continue;
-            if (l->units[from].depth > unit->depth) unit->depth = l->units[from].depth;
-        }
-        unit->depth += gap_of(l, unit);
-    }
-}
-
-// A row unit of depth 0 hangs on values of earlier parts only: it is computed with its first
-// reader, not at the start of the part, where its result would wait in memory.
-static void delay_hanging(Lower *l) {
-    int32_t *need = ARENA_ARRAY(l->arena, int32_t, l->n_units);
-    for (uint32_t u = 0; u < l->n_units; u++) need[u] = INT32_MAX;
-    for (uint32_t at = l->n_units - 1; at >= 2; at--) {
-        uint32_t u = unit_at(l, at);
-        Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE) continue;
-        bool hanging = unit->depth == 0 && (unit->kind == UNIT_ROW || unit->kind == UNIT_STORE);
-        if (hanging && need[u] != INT32_MAX && need[u] > 0) unit->depth = need[u];
-        for (uint32_t i = 0; i < unit->n_reads; i++) {
-            uint32_t from = fuse_dependency(l, u, i);
-            if (!from || l->units[from].part != unit->part) continue;
-            int32_t at_most = unit->depth - gap_of(l, unit);
-            if (at_most < need[from]) need[from] = at_most;
-        }
-    }
 }
 
 /* Groups --------------------------------------------------------------------------------------- */
@@ -151,15 +90,42 @@ static void join_by_input(Lower *l, const Readers *r) {
         if (!wide || (role != ROLE_ROW && role != ROLE_KERNEL)) continue;
         for (uint32_t a = r->head[n]; a; a = r->next[a - 1]) {
             const Unit *first = &l->units[r->unit[a - 1]];
-            if (first->row != type->row || first->route != type->route || is_indexed(l, first))
+            if (first->row != type->row || first->route != type->route || fuse_is_indexed(l, first))
                 continue;
             for (uint32_t b = r->next[a - 1]; b; b = r->next[b - 1]) {
                 const Unit *second = &l->units[r->unit[b - 1]];
-                if (is_indexed(l, second) || !may_join(l, first, second)) continue;
+                if (fuse_is_indexed(l, second) || !may_join(l, first, second)) continue;
                 join(l, r->unit[a - 1], r->unit[b - 1]);
                 break; // the rest of the list joins through `second`
             }
         }
+    }
+}
+
+// Groups of one layer that move into no contraction: a kernel for all of them. Outside of the layers
+// only the ends of gradients: losses that meet in nothing but their seeds stay apart.
+static void join_by_layer(Lower *l) {
+    uint32_t *group = ARENA_ARRAY(l->arena, uint32_t, l->n_units);
+    uint32_t *moves = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
+    for (uint32_t u = 1; u < l->n_units; u++) group[u] = fuse_find(l, u);
+    contract_find_posts(l, group, moves);
+    uint32_t *seen = NULL, n_seen = 0, cap_seen = 0;
+    for (uint32_t u = 1; u < l->n_units; u++) {
+        const Unit *unit = &l->units[u];
+        if (unit->kind == UNIT_NONE || unit->kind == UNIT_KERNEL || group[u] != u || moves[u] ||
+            (lower_layer(l, unit->node) < 0 && (unit->row || unit->part != PART_BACKWARD)))
+            continue;
+        uint32_t i = 0;
+        for (; i < n_seen; i++) {
+            const Unit *other = &l->units[seen[i]];
+            if (may_join(l, unit, other) &&
+                lower_layer(l, unit->node) == lower_layer(l, other->node))
+                break;
+        }
+        if (i < n_seen)
+            join(l, seen[i], u);
+        else
+            *ARENA_PUSH(l->arena, seen, n_seen, cap_seen) = u;
     }
 }
 
@@ -176,7 +142,7 @@ static bool is_read_twice(Lower *l, uint32_t u, const Readers *r) {
         uint32_t other = r->unit[a - 1];
         if (fuse_find(l, other) != fuse_find(l, u)) continue;
         const Unit *unit = &l->units[other];
-        if (!is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base)
+        if (!fuse_is_indexed(l, unit) || lower_indexed(l, model_arg(l->m, unit->node, 0)) != base)
             return true;
     }
     return false;
@@ -216,12 +182,37 @@ static void join_siblings(Lower *l) {
     }
 }
 
+static void move_in(Lower *l, uint32_t *group) {
+    uint32_t *moves = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
+    contract_find_posts(l, group, moves);
+    for (uint32_t u = 1; u < l->n_units; u++)
+        if (moves[group[u]]) group[u] = moves[group[u]];
+}
+
+// Dispatches that no kernel makes: alone in their group, and read by products that can make them.
+static void find_gathers(Lower *l, const uint32_t *group) {
+    bool *otherwise = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
+    uint32_t *size = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
+    contract_find_otherwise(l, otherwise);
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) { // kernels of several terms take them as they lie
+        if (l->units[n].kind != UNIT_KERNEL || !l->info[n].term) continue;
+        for (uint32_t t = n; t; t = l->info[t].term)
+            otherwise[lower_plain(l, model_arg(l->m, t, 0))] = true;
+    }
+    for (uint32_t u = 1; u < l->n_units; u++) size[group[u]] += l->units[u].kind != UNIT_NONE;
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        if (l->units[n].kind == UNIT_ROW && size[group[n]] == 1 && !l->info[n].into &&
+            contract_can_gather(l, otherwise, n))
+            l->info[n].gathered = true;
+    }
+}
+
 static void make_kernels(Lower *l, const uint32_t *group) {
     uint32_t *kernel = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
     for (uint32_t at = 2; at < l->n_units; at++) {
-        uint32_t u = unit_at(l, at);
+        uint32_t u = fuse_unit_at(l, at);
         Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_NONE) continue;
+        if (unit->kind == UNIT_NONE || l->info[unit->node].gathered) continue;
         uint32_t *index = &kernel[group[u]];
         if (!*index) {
             Kernel *made = ARENA_PUSH(l->arena, l->kernels, l->n_kernels, l->cap_kernels);
@@ -241,7 +232,7 @@ static void make_kernels(Lower *l, const uint32_t *group) {
         l->kernels[k].n_units = 0;
     }
     for (uint32_t at = 2; at < l->n_units; at++) {
-        uint32_t u = unit_at(l, at);
+        uint32_t u = fuse_unit_at(l, at);
         if (!l->units[u].kernel) continue;
         Kernel *to = &l->kernels[l->units[u].kernel - 1];
         to->units[to->n_units++] = u;
@@ -252,13 +243,13 @@ bool pass_fuse(Lower *l) {
     l->info = ARENA_ARRAY(l->arena, NodeInfo, l->m->n_nodes);
     if (!l->options->no_fusion) contract_merge_terms(l);
     if (!lower_roles(l)) return false;
-    fill_depths(l);
-    delay_hanging(l);
+    fuse_depths(l);
     Readers readers = list_readers(l);
     if (!l->options->no_fusion) {
         join_along_edges(l);
         join_by_input(l, &readers);
         contract_join_siblings(l);
+        join_by_layer(l);
     }
     join_siblings(l);
     uint32_t *group = ARENA_ARRAY(l->arena, uint32_t, l->n_units);
@@ -266,9 +257,10 @@ bool pass_fuse(Lower *l) {
         if (l->units[u].kind == UNIT_NONE) continue;
         group[u] = fuse_find(l, u);
         // Alone it has no edge into it at its depth, so the rest of the group stays legal.
-        if (is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
+        if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
     }
-    if (!l->options->no_fusion) contract_move_in(l, group);
+    if (!l->options->no_fusion) move_in(l, group);
+    if (!l->options->no_fusion) find_gathers(l, group);
     make_kernels(l, group);
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {
@@ -287,8 +279,10 @@ void dump_fuse(const Lower *l, Text *out) {
         const Unit *first = &l->units[kernel->units[0]];
         text_printf(out, "%s %d", segment_name[kernel->segment], kernel->depth);
         if (!kernel_is_family(l, kernel)) text_printf(out, " %c", row_letter[first->row]);
-        for (uint32_t i = 0; i < kernel->n_units; i++) {
-            const Unit *unit = &l->units[kernel->units[i]];
+        // Contractions first, then what follows them.
+        for (uint32_t i = 0; i < 2 * kernel->n_units; i++) {
+            const Unit *unit = &l->units[kernel->units[i % kernel->n_units]];
+            if ((unit->kind == UNIT_KERNEL) != (i < kernel->n_units)) continue;
             const char *name = op_info[l->m->nodes[unit->node].op].name;
             const char *how = unit->kind == UNIT_STORE    ? "store:"
                               : unit->kind == UNIT_FINISH ? "finish:"

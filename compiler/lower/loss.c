@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses over a wide product: their gradient is made where the loss is.
+// Losses over a product: their gradient is made where the loss is.
 //
 // The seed of a loss is made of generators, so what backward computes of the logits hangs on forward
 // values only. Where that holds of every backward reader of a product and of what rows make of it,
 // these readers move to forward: the gradient of the logits is stored instead of the logits, and the
 // loss, its softmax and the gradient are one row program on the product.
 #include "compiler/lower/pass.h"
-
-enum { WIDE = 64 /* columns */ };
 
 typedef struct Reach {
     Lower *l;
@@ -97,7 +95,7 @@ bool pass_loss(Lower *l) {
     for (uint32_t v = 1; v < m->n_nodes; v++) {
         const Node *node = model_at(m, v);
         if (node->op != OP_MATMUL || node->part != PART_FORWARD || node->type.row != ROW_T ||
-            type_features(&node->type) < WIDE || !follow(&r, v))
+            !follow(&r, v))
             continue;
         move(&r);
     }

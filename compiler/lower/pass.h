@@ -34,6 +34,7 @@ typedef struct NodeInfo {
     uint8_t forced_part; // of the first such reader
     bool absorbed;       // effect: done by the kernel that makes its value
     bool pairs;          // attention: computes in bf16
+    bool gathered;       // dispatch: its rows are made by the contractions that read them, never stored
     uint8_t dtype;       // of its value in memory: DTYPE_BF16, or 0 for what its kind says
     uint32_t into;       // kernel: the accumulate or output effect it writes for, or 0
     uint32_t term;       // matmul_t: the next one whose product is added to it, or 0
@@ -215,6 +216,7 @@ uint32_t lower_indexed(const Lower *l, uint32_t n);
 bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowless
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).
 uint32_t lower_producer(const Lower *l, uint32_t read);
+int lower_layer(const Lower *l, uint32_t n); // of "layers.12.ffn" 12, outside of the layers -1
 int lower_effect_value(Op op); // which operand an effect stores
 
 /* fuse.c */
@@ -222,6 +224,9 @@ int lower_effect_value(Op op); // which operand an effect stores
 bool pass_fuse(Lower *l);
 // The unit behind the i-th read of a unit, or 0.
 uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i);
+bool fuse_is_indexed(const Lower *l, const Unit *unit);
+uint32_t fuse_unit_at(const Lower *l, uint32_t i); // units in topological order: a node's, its finish
+void fuse_depths(Lower *l);                        // depth.c
 uint32_t fuse_find(Lower *l, uint32_t u); // the leader of a unit's set
 void dump_fuse(const Lower *l, Text *out);
 
@@ -229,7 +234,12 @@ void dump_fuse(const Lower *l, Text *out);
 
 void contract_merge_terms(Lower *l); // before roles: rewrites the graph
 void contract_join_siblings(Lower *l);
-void contract_move_in(Lower *l, uint32_t *group);
+// moves[g]: the group of contractions into which the units of group g move, or 0.
+// Is n, a dispatch, read as left operand of products on its expert rows and in no other way?
+bool contract_can_gather(const Lower *l, const bool *otherwise, uint32_t n);
+// otherwise[n]: something else reads n, through views that move nothing or not.
+void contract_find_otherwise(const Lower *l, bool *otherwise);
+void contract_find_posts(Lower *l, const uint32_t *group, uint32_t *moves);
 void contract_sizes(const Lower *l, uint32_t n, KernelDesc *d); // family, sizes
 enum { MAX_PARTS = 4 };
 // The contractions of a matmul or matmul_t kernel, in the order in which it takes them.
@@ -246,6 +256,7 @@ static inline bool kernel_is_family(const Lower *l, const Kernel *kernel) {
 bool pass_describe(Lower *l);
 void dump_describe(const Lower *l, Text *out);
 bool body_describe(Lower *l, uint32_t kernel); // of a row kernel, or the post of a contraction
+void body_describe_pre(Lower *l, uint32_t kernel, uint32_t n); // that makes n, the left operand
 uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k); // index; made if new
 uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
                            int32_t k);         // index + 1 or 0

@@ -9,11 +9,9 @@
 //
 // Not computed again: contractions, moves, sums over rows, choices, what another layer reads (else
 // backward would build the stream again from the first layer on), statistics (reductions to a
-// sixteenth or less), and what m.keep marks. m.recompute marks what is not saved, contractions and
+// sixteenth or less), and what m.keep marks. Rows that products gather for themselves cost nothing. m.recompute marks what is not saved, contractions and
 // moves included.
 #include "compiler/lower/pass.h"
-
-#include <stdlib.h>
 
 enum { NARROW = 16 };
 static const int64_t ENDLESS = INT64_C(1) << 60;
@@ -30,6 +28,7 @@ typedef struct Net {
     Edge *edges; // an edge and its reverse are neighbours
     uint32_t n_edges, cap_edges, n, *head, *at, *queue, *path;
     int32_t *level;
+    bool *behind; // the cut
 } Net;
 
 static void add_edge(Net *net, uint32_t from, uint32_t to, int64_t capacity) {
@@ -86,8 +85,24 @@ static int64_t push_path(Net *net) {
     return flow;
 }
 
-// Afterwards level >= 0 is the source's side of a minimum cut.
+// What can still reach the sink. Of all minimum cuts this one leaves the least behind it.
+static void fill_behind(Net *net) {
+    uint32_t first = 0, last = 0;
+    net->behind[1] = true;
+    net->queue[last++] = 1;
+    while (first < last) {
+        uint32_t v = net->queue[first++];
+        for (uint32_t e = net->head[v]; e; e = net->edges[e - 1].next) {
+            uint32_t from = net->edges[e - 1].to;
+            if (!net->edges[(e - 1) ^ 1].left || net->behind[from]) continue;
+            net->behind[from] = true;
+            net->queue[last++] = from;
+        }
+    }
+}
+
 static void find_cut(Net *net) {
+    net->behind = ARENA_ARRAY(net->arena, bool, net->n);
     net->level = ARENA_ARRAY(net->arena, int32_t, net->n);
     net->at = ARENA_ARRAY(net->arena, uint32_t, net->n);
     net->queue = ARENA_ARRAY(net->arena, uint32_t, net->n);
@@ -96,6 +111,7 @@ static void find_cut(Net *net) {
         memcpy(net->at, net->head, sizeof *net->at * net->n);
         while (push_path(net)) continue;
     }
+    fill_behind(net);
 }
 
 /* Which values --------------------------------------------------------------------------------- */
@@ -103,6 +119,7 @@ static void find_cut(Net *net) {
 typedef struct Choice {
     Lower *l;
     bool *kept, *marked, *far, *read; // m.keep, m.recompute, by another layer, by backward
+    bool *otherwise;                  // contract.c
     uint32_t *clone;
     Net net;
 } Choice;
@@ -116,18 +133,12 @@ static bool is_free(const Model *m, uint32_t n) {
     return class == CLASS_SOURCE || class == CLASS_GENERATOR;
 }
 
-// Of "layers.12.ffn": 12; outside of the layers -1.
-static int layer_of(const Model *m, uint32_t n) {
-    const char *name = model_name(m, m->nodes[n].addr);
-    return strncmp(name, "layers.", 7) ? -1 : atoi(name + 7);
-}
-
 static bool can_repeat(const Choice *c, uint32_t n) {
     const Model *m = c->l->m;
     const Node *node = model_at(m, n);
     bool rows = node->type.row == ROW_T || node->type.row == ROW_R;
     OpClass class = class_of(m, n);
-    if (class == CLASS_VIEW) return true;
+    if (class == CLASS_VIEW || contract_can_gather(c->l, c->otherwise, n)) return true;
     if (!rows || c->kept[n] || c->far[n] || node->op == OP_TOP_K) return false;
     if (c->marked[n] && (class == CLASS_INDEX || node->op == OP_MATMUL)) return true;
     if (class == CLASS_REDUCE && !c->marked[n] &&
@@ -139,7 +150,8 @@ static bool can_repeat(const Choice *c, uint32_t n) {
 static int64_t bytes_of(const Choice *c, uint32_t n) {
     const Type *type = model_type(c->l->m, n);
     if (is_free(c->l->m, n)) return 0;
-    if (class_of(c->l->m, n) == CLASS_VIEW || (c->marked[n] && can_repeat(c, n))) return ENDLESS;
+    if (class_of(c->l->m, n) == CLASS_VIEW || contract_can_gather(c->l, c->otherwise, n) ||
+        (c->marked[n] && can_repeat(c, n))) return ENDLESS;
     bool half = c->l->options->precision == PRECISION_BF16 && type->kind == KIND_REAL &&
                 type_features(type) >= 64;
     return lower_rows(c->l, type) * type_features(type) * (half ? 2 : 4);
@@ -152,7 +164,7 @@ static void mark_nodes(Choice *c) {
         for (int i = 0; i < node->n_args; i++) {
             uint32_t arg = model_arg(m, n, i);
             if (node->part == PART_BACKWARD) c->read[arg] = true;
-            if (node->part == PART_FORWARD && layer_of(m, n) != layer_of(m, arg)) c->far[arg] = true;
+            if (node->part == PART_FORWARD && lower_layer(c->l, n) != lower_layer(c->l, arg)) c->far[arg] = true;
         }
         if (node->op != OP_KEEP && node->op != OP_RECOMPUTE) continue;
         uint32_t value = model_arg(m, n, 0);
@@ -186,7 +198,7 @@ static void make_net(Choice *c) {
 
 static bool is_repeated(const Choice *c, uint32_t n) {
     const Model *m = c->l->m;
-    return m->nodes[n].part == PART_FORWARD && c->net.level[2 * n] < 0 && !is_free(m, n) &&
+    return m->nodes[n].part == PART_FORWARD && c->net.behind[2 * n] && !is_free(m, n) &&
            can_repeat(c, n);
 }
 
@@ -248,9 +260,10 @@ bool pass_recompute(Lower *l) {
         return true;
     uint32_t n = l->m->n_nodes;
     Choice c = { .l = l };
-    bool **tables[] = { &c.kept, &c.marked, &c.far, &c.read };
+    bool **tables[] = { &c.kept, &c.marked, &c.far, &c.read, &c.otherwise };
     for (int i = 0; i < COUNT_OF(tables); i++) *tables[i] = ARENA_ARRAY(l->arena, bool, n);
     mark_nodes(&c);
+    contract_find_otherwise(l, c.otherwise);
     make_net(&c);
     find_cut(&c.net);
     clone_needed(&c);

@@ -5,6 +5,8 @@
 // these nodes have no unit. Kernels with an entry of their own (contractions, routes, sums into
 // sequences and experts) and indexed reads want memory: what has none is forced, that is, stored as
 // it is seen by a unit of its own.
+#include <stdlib.h>
+
 #include "compiler/lower/pass.h"
 
 static OpClass class_of(const Model *m, uint32_t n) {
@@ -179,6 +181,11 @@ static void add_row_reads(Lower *l, Unit *unit, uint32_t n) {
     if (l->stamp[n] == unit->leader) return; // seen for this unit
     l->stamp[n] = unit->leader;
     for (int i = 0; i < l->m->nodes[n].n_args; i++) add_row_reads(l, unit, model_arg(l->m, n, i));
+}
+
+int lower_layer(const Lower *l, uint32_t n) {
+    const char *name = model_name(l->m, l->m->nodes[n].addr);
+    return strncmp(name, "layers.", 7) ? -1 : atoi(name + 7);
 }
 
 int lower_effect_value(Op op) {

@@ -6,8 +6,9 @@ static bool verify_fuse(Lower *l) {
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
         if (unit->kind == UNIT_NONE) continue;
-        if (!unit->kernel)
+        if (!unit->kernel && !l->info[unit->node].gathered)
             return lower_fail(l, unit->node, "internal error: a unit without kernel");
+        if (!unit->kernel) continue;
         const Kernel *kernel = &l->kernels[unit->kernel - 1];
         const Unit *first = &l->units[kernel->units[0]];
         bool post = kernel_has_post(l, kernel);

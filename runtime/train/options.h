@@ -46,6 +46,12 @@ enum {
     X(INT, microbatch, "train.microbatch", "--microbatch", "0", 0, 2147483647, "tokens",           \
       FOR_FIXED | FOR_SPEC,                                                                        \
       "tokens computed at once; gradients of a step's microbatches add up; 0: about 2048")         \
+    X(CHOICE, precision, "train.precision", "--precision", "fp32", 0, 0, "fp32|bf16",              \
+      FOR_FIXED | FOR_SPEC,                                                                        \
+      "of products and attention, where the spec says nothing; sums are fp32 in both")             \
+    X(CHOICE, recompute, "train.recompute", "--recompute", "cheap", 0, 0, "cheap|none",            \
+      FOR_FIXED | FOR_SPEC,                                                                        \
+      "what row operations make again in backward is not saved; none: everything is")              \
     X(INT, seed, "train.seed", "--seed", "1", 0, 2147483647, "", FOR_FIXED,                        \
       "of parameters, data order and every random number")                                         \
     X(INT, threads, "train.threads", "--threads", "0", 0, 1024, "threads",                         \
@@ -118,6 +124,8 @@ typedef enum OptionId {
 } OptionId;
 
 enum { TOKENS_BYTES, TOKENS_UINT16, TOKENS_UINT32 };           // of OPT_tokens; log2 of bytes
+enum { CHOICE_FP32, CHOICE_BF16 };                             // of OPT_precision
+enum { CHOICE_CHEAP, CHOICE_NONE };                            // of OPT_recompute
 enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // of OPT_schedule
 
 typedef struct Options {

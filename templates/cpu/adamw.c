@@ -18,8 +18,9 @@ static void part_$entry(const float *grads, float *weights, float *moment1, floa
     const V scale = v_splat(scalars[SCALAR_grad_scale]), eps = v_splat(scalars[SCALAR_eps]);
     const V beta1 = v_splat(scalars[SCALAR_beta1]), beta2 = v_splat(scalars[SCALAR_beta2]);
     const V rest1 = v_splat(1.0f) - beta1, rest2 = v_splat(1.0f) - beta2;
-    const V correction1 = v_splat(scalars[SCALAR_correction1]),
-            correction2 = v_splat(scalars[SCALAR_correction2]);
+    // Their reciprocals: divisions are what a step has least time for.
+    const V fold1 = v_splat(1.0f / scalars[SCALAR_correction1]),
+            fold2 = v_splat(1.0f / scalars[SCALAR_correction2]);
     const V rate = v_splat(-scalars[SCALAR_lr] * lr),
             shrink = rate * v_splat(scalars[SCALAR_decay] * decay);
     for (int64_t i = begin; i < end; i += LANES) {
@@ -31,7 +32,7 @@ static void part_$entry(const float *grads, float *weights, float *moment1, floa
         m = v_fma(beta1, m, rest1 * g);
         v = v_fma(beta2, v, rest2 * g * g);
         w = v_fma(shrink, w, w);
-        w = v_fma(rate, (m / correction1) / (v_sqrt(v / correction2) + eps), w);
+        w = v_fma(rate, m * fold1 / (v_sqrt(v * fold2) + eps), w);
         if (n == LANES) {
             v_store(moment1 + i, m), v_store(moment2 + i, v), v_store(weights + i, w);
         } else {

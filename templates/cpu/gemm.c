@@ -22,7 +22,7 @@ static void tile_$entry($parameters int64_t tile) {
     enum { EXPERTS = $experts, MID = $mid, EACH = $each, BOTH = MID > 1 && EACH > 1 };
     enum { CHUNK = $chunk, RANGE = $range, STEPS = $steps, PANELS = $panels };
     enum { TERMS = $terms, SIBLINGS = $siblings, PAIRS = $pairs };
-    enum { COPY = $copy, COPY_ROW = $copy_row, KEEP = $keep, PRE = $pre, POST = $post };
+    enum { COPY = $copy, COPY_ROW = $copy_row, KEEP = $keep, FIRST = $first };
     static const int64_t in_size[TERMS] = {$in_sizes}, out_size[SIBLINGS] = {$out_sizes};
     const $x_type *const in[TERMS] = {$in};
     $y_type *const out[SIBLINGS] = {$out};
@@ -30,7 +30,8 @@ static void tile_$entry($parameters int64_t tile) {
     const int32_t *const bounds = $offsets;
 
     const int64_t span = BOTH ? 1 : MID, all = $rows * span, apart = EACH * (BOTH ? MID : 1);
-    const int64_t ranges = up(PANELS, RANGE), chunks = EXPERTS ? all / CHUNK + EXPERTS : up(all, CHUNK);
+    const int64_t ranges = up(PANELS, RANGE);
+    const int64_t chunks = EXPERTS ? all / CHUNK + EXPERTS : up(all, CHUNK);
     int64_t panel0 = tile % ranges * RANGE, last_panel = min_of(panel0 + RANGE, PANELS);
     int64_t chunk = tile / ranges % chunks, problem = tile / ranges / chunks;
     int64_t begin = chunk * CHUNK, rows = min_of(CHUNK, all - begin), expert = 0;
@@ -54,26 +55,28 @@ static void tile_$entry($parameters int64_t tile) {
         const int64_t size = in_size[t], in_row = apart * size, units = PAIRS ? up(size, 2) : size;
         for (int64_t s = 0; s < size; s += STEPS, started = 1) {
             int64_t steps = min_of(STEPS, size - s);
-            const $a_type *a = COPY ? copy : (const $a_type *)(in[t] + begin * in_row + problem * size + s);
+            int64_t from = begin * in_row + problem * size + s;
+            const $a_type *a = COPY ? copy : (const $a_type *)(in[t] + from);
             $make_operand
-            for (int64_t i = 0; COPY && PAIRS && steps % 2 && i < rows; i++) copy[i * COPY_ROW + steps] = 0;
+            // The partner of an odd last number.
+            for (int64_t i = 0; COPY && PAIRS && steps % 2 && i < rows; i++)
+                copy[i * COPY_ROW + steps] = 0;
             for (int64_t p = panel0; p < last_panel; p++) {
                 PanelPlace at = panel_place(out_size, p);
                 int64_t wide = out_size[at.part], out_row = apart * wide;
                 const $w_type *panel = weights[t + at.part];
                 panel += ((matrix * up(wide, PANEL) + at.number) * units * (1 + PAIRS) + s) * PANEL;
-                $y_type *to = out[at.part] + begin * out_row + problem * wide + at.column;
+                int64_t place = begin * out_row + problem * wide + at.column;
                 Block b = {.a = a,
                            .a_row = (COPY ? COPY_ROW : in_row) / (1 + PAIRS),
                            .a_step = 1,
                            .panel = panel,
                            .steps = PAIRS ? up(steps, 2) : steps,
-                           .c = KEEP ? (void *)(sums + (p - panel0) * PANEL) : (void *)to,
+                           .c = KEEP ? (void *)(sums + (p - panel0) * PANEL)
+                                     : (void *)(out[at.part] + place),
                            .c_row = KEEP ? RANGE * PANEL : out_row,
                            .columns = KEEP ? PANEL : min_of(PANEL, wide - at.column),
-                           .mode = started                    ? GEMM_CONTINUE
-                                   : !KEEP && sizeof *to == 2 ? GEMM_ROUND
-                                                              : GEMM_START,
+                           .mode = started ? GEMM_CONTINUE : FIRST,
                            .ahead = (const char *)(panel + units * (1 + PAIRS) * PANEL)};
                 gemm_$kind(&b, rows);
             }

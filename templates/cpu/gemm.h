@@ -5,9 +5,9 @@
 // A panel is 32 columns, [steps][PANEL] floats or [pairs][PANEL] pairs of bf16 (one pair is two
 // neighbours along the sum in 4 bytes, the earlier one low); columns past the true width are zero.
 // Every element is one accumulator over ascending s, so bits do not depend on the shape of blocks,
-// which differs by instruction-set level. A pair is summed as VDPBF16PS does: odd element first, two
-// fused multiply-adds, denormals of operands and sums taken as zero; levels without the instruction
-// do the same with that mode set for the duration of a block.
+// which differs by instruction-set level. A pair is summed as VDPBF16PS does: odd element first,
+// two fused multiply-adds, denormals of operands and sums taken as zero; levels without the
+// instruction do the same with that mode set for the duration of a block.
 enum { PANEL = 2 * LANES };
 // c = sum; sum starts from c; c += sum; c is bf16 and becomes the rounded sum.
 enum { GEMM_START, GEMM_CONTINUE, GEMM_ADD, GEMM_ROUND };
@@ -90,8 +90,8 @@ INLINE void denormals_back(uint64_t old, const void *result) {
 
 /* Blocks ------------------------------------------------------------------------------------- */
 
-// What a block reads and writes. `a` and its strides count floats, or pairs. `ahead`: memory that the
-// next block will read, one prefetch of it per step, `ahead_step` bytes apart.
+// What a block reads and writes. `a` and its strides count floats, or pairs. `ahead`: memory that
+// the next block will read, one prefetch of it per step, `ahead_step` bytes apart.
 typedef struct Block {
     const void *a;
     int64_t a_row, a_step;
@@ -104,8 +104,8 @@ typedef struct Block {
     int64_t ahead_step;
 } Block;
 
-// `sums`: [rows][wide * LANES]; accumulators move between registers and it in straight code, between it
-// and c in these loops.
+// `sums`: [rows][wide * LANES]; accumulators move between registers and it in straight code,
+// between it and c in these loops.
 SHARED void block_load(int64_t rows, int64_t wide, float *sums, const Block *b) {
     for (int64_t i = 0; i < rows; i++) {
         const float *from = (const float *)b->c + i * b->c_row;
@@ -226,13 +226,13 @@ INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step,
 }
 
 // Rows in blocks of nearly equal height: 16 is 8 + 8, not 14 + 2, whose few accumulators would wait
-// for each other. Every step prefetches a part of the next panel, whose loads would be waited for where
-// a panel is passed over only a few times. (With hardly any rows the bandwidth of memory is the limit,
-// and prefetches only disturb.)
+// for each other. Every step prefetches a part of the next panel, whose loads would be waited for
+// where a panel is passed over only a few times. (With hardly any rows the bandwidth of memory is
+// the limit, and prefetches only disturb.)
 enum { FEW_ROWS = 8 };
 
-INLINE Block block_pass_(const Block *whole, int64_t first, int64_t half, int64_t bytes, int64_t pass,
-                         int64_t passes, int64_t rows) {
+INLINE Block block_pass_(const Block *whole, int64_t first, int64_t half, int64_t bytes,
+                         int64_t pass, int64_t passes, int64_t rows) {
     Block b = *whole;
     int64_t number = b.mode == GEMM_ROUND ? sizeof(bf16) : sizeof(float);
     b.a = (const char *)b.a + first * b.a_row * 4;
@@ -249,8 +249,9 @@ INLINE Block block_pass_(const Block *whole, int64_t first, int64_t half, int64_
 }
 
 #define BLOCK_CASES_(CASE)                                                                         \
-    CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)        \
-        CASE(12) CASE(13) CASE(14)
+    CASE(1)                                                                                        \
+    CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)     \
+        CASE(13) CASE(14)
 
 // c[rows, columns] by a panel of floats. `a_row`, `a_step` count floats; `ahead` may be null;
 // `ahead_step` is set here.
@@ -282,7 +283,7 @@ SHARED void gemm_pairs(const Block *whole, int64_t rows) {
             switch (n) {
 #define CASE_(n)                                                                                   \
     case n:                                                                                        \
-        if (n <= PAIR_ROWS) pair_rows_(n, PAIR_WIDE, PANEL, n, &b);                                   \
+        if (n <= PAIR_ROWS) pair_rows_(n, PAIR_WIDE, PANEL, n, &b);                                \
         break;
                 BLOCK_CASES_(CASE_)
 #undef CASE_
@@ -294,8 +295,15 @@ SHARED void gemm_pairs(const Block *whole, int64_t rows) {
 SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel,
                        int64_t steps, int64_t rows, float *c, int64_t c_row, int64_t columns,
                        int mode) {
-    Block b = {.a = a, .a_row = a_row, .a_step = a_step, .panel = panel, .steps = steps,
-               .c = c, .c_row = c_row, .columns = columns, .mode = mode};
+    Block b = {.a = a,
+               .a_row = a_row,
+               .a_step = a_step,
+               .panel = panel,
+               .steps = steps,
+               .c = c,
+               .c_row = c_row,
+               .columns = columns,
+               .mode = mode};
     gemm_floats(&b, rows);
 }
 
@@ -361,7 +369,8 @@ INLINE VI pair_lanes(VB low, VB high) {
     return (VI)(__builtin_convertvector(low, VU) | __builtin_convertvector(high, VU) << 16);
 }
 
-// to[p][j] is the pair (b[2p * row + j], b[(2p + 1) * row + j]) rounded to bf16; zero past the ends.
+// to[p][j] is the pair (b[2p * row + j], b[(2p + 1) * row + j]) rounded to bf16; zero past the
+// ends.
 SHARED void pack_pairs(bf16 *to, const float *b, int64_t row, int64_t steps, int64_t columns) {
     for (int64_t s = 0; s < steps; s += 2, b += 2 * row) {
         for (int64_t j = 0; j < PANEL; j += LANES, to += 2 * LANES) {
@@ -429,10 +438,10 @@ SHARED void rows_bf16_float(float *to, int64_t to_row, const bf16 *from, int64_t
     }
 }
 
-/* Sums over rows (matmul_w): pairs are two successive rows --------------------------------------- */
+/* Sums over rows (matmul_w): pairs are two successive rows ----------------------------------- */
 
-// Blocks are 4 x 64: few rows of the result, which is read and written, and long ones. The left operand
-// lies as [k / 4][pairs, up to a multiple of 4][4], the right one as [pairs][64].
+// Blocks are 4 x 64: few rows of the result, which is read and written, and long ones. The left
+// operand lies as [k / 4][pairs, up to a multiple of 4][4], the right one as [pairs][64].
 enum { QUAD = 4, WIDE_PANEL = 4 * LANES };
 
 INLINE VB row_float_(const float *row, int64_t n) {
@@ -442,23 +451,36 @@ INLINE VB row_bf16_(const bf16 *row, int64_t n) {
     return n >= LANES ? vb_load(row) : vb_load_part(row, max_of(n, 0));
 }
 
+// Quarters (4 lanes) of 4 vectors turned: result j has quarter j of each.
+#define EVEN_QUARTERS_(a, b)                                                                       \
+    __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27)
+#define ODD_QUARTERS_(a, b)                                                                        \
+    __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31)
+INLINE void turn_quarters_(VI q[QUAD]) {
+    VI even0 = EVEN_QUARTERS_(q[0], q[1]), even1 = EVEN_QUARTERS_(q[2], q[3]);
+    VI odd0 = ODD_QUARTERS_(q[0], q[1]), odd1 = ODD_QUARTERS_(q[2], q[3]);
+    q[0] = EVEN_QUARTERS_(even0, even1), q[2] = ODD_QUARTERS_(even0, even1);
+    q[1] = EVEN_QUARTERS_(odd0, odd1), q[3] = ODD_QUARTERS_(odd0, odd1);
+}
+
 // 16 columns from `at` on of all rows, `n` of them there, as 4 tiles of `a`.
 #define PACK_QUADS_(type)                                                                          \
     SHARED void pack_quads_##type(int32_t *to, const type *const *row, int64_t rows, int64_t at,   \
                                   int64_t n) {                                                     \
         int64_t padded = up(up(rows, 2), QUAD) * QUAD;                                             \
-        for (int64_t p = 0; p < padded; p += QUAD) {                                               \
+        for (int64_t p = 0; p < padded; p += QUAD, to += QUAD * QUAD) {                            \
             VI q[QUAD];                                                                            \
+            UNROLL                                                                                 \
             for (int i = 0; i < QUAD; i++) {                                                       \
                 int64_t r = 2 * (p + i);                                                           \
-                VB zero = {0}, low = r < rows ? row_##type##_(row[r] + at, n) : zero;              \
-                VB high = r + 1 < rows ? row_##type##_(row[r + 1] + at, n) : zero;                 \
+                VB zero = {0}, low = zero, high = zero;                                            \
+                if (r < rows) low = row_##type##_(row[r] + at, n);                                 \
+                if (r + 1 < rows) high = row_##type##_(row[r + 1] + at, n);                        \
                 q[i] = pair_lanes(low, high);                                                      \
             }                                                                                      \
-            for (int j = 0; j < QUAD; j++) {                                                       \
-                for (int i = 0; i < QUAD; i++)                                                     \
-                    __builtin_memcpy(to + (j * padded + p + i) * QUAD, (char *)&q[i] + j * 16, 16);\
-            }                                                                                      \
+            turn_quarters_(q);                                                                     \
+            UNROLL                                                                                 \
+            for (int j = 0; j < QUAD; j++) vi_store(to + j * QUAD * padded, q[j]);                 \
         }                                                                                          \
     }
 PACK_QUADS_(float)
@@ -479,15 +501,15 @@ PACK_QUADS_(bf16)
 PACK_WIDE_(float)
 PACK_WIDE_(bf16)
 
-// c[rows <= 4, columns <= 64]. The blocks below, which come next, are fetched meanwhile: the second one,
-// since with few pairs a block takes less time than memory does.
+// c[rows <= 4, columns <= 64]. The blocks below, which come next, are fetched meanwhile: the second
+// one, since with few pairs a block takes less time than memory does.
 SHARED void gemm_quad(const int32_t *a, const int32_t *panel, int64_t pairs, int64_t rows, float *c,
                       int64_t c_row, int64_t columns, int mode) {
     for (int64_t i = 2 * QUAD; i < 3 * QUAD; i++) {
         for (int64_t j = 0; j < columns; j += LANES) __builtin_prefetch(c + i * c_row + j, 1);
     }
 #if defined __AVX512BF16__
-    if (rows == QUAD && columns == WIDE_PANEL && mode == GEMM_ADD) {
+    if (rows == QUAD && columns == WIDE_PANEL) {
         V acc[QUAD][QUAD];
         UNROLL
         for (int i = 0; i < QUAD * QUAD; i++) acc[i / QUAD][i % QUAD] = v_splat(0.0f);
@@ -503,15 +525,25 @@ SHARED void gemm_quad(const int32_t *a, const int32_t *panel, int64_t pairs, int
         UNROLL
         for (int i = 0; i < QUAD; i++, c += c_row) {
             UNROLL
-            for (int j = 0; j < QUAD; j++) v_store(c + j * LANES, v_load(c + j * LANES) + acc[i][j]);
+            for (int j = 0; j < QUAD; j++) {
+                float *to = c + j * LANES;
+                v_store(to, mode == GEMM_ADD ? v_load(to) + acc[i][j] : acc[i][j]);
+            }
         }
         return;
     }
 #endif
     enum { WIDE = PAIR_WIDE == 2 ? QUAD : 1 };
     for (int64_t j = 0; j < columns; j += WIDE * LANES) {
-        Block b = {.a = a, .a_row = 1, .a_step = QUAD, .panel = panel + j, .steps = pairs,
-                   .c = c + j, .c_row = c_row, .columns = columns - j, .mode = mode,
+        Block b = {.a = a,
+                   .a_row = 1,
+                   .a_step = QUAD,
+                   .panel = panel + j,
+                   .steps = pairs,
+                   .c = c + j,
+                   .c_row = c_row,
+                   .columns = columns - j,
+                   .mode = mode,
                    .ahead = (const char *)a};
         pair_rows_(QUAD, WIDE, WIDE_PANEL, rows, &b);
     }

@@ -5,9 +5,9 @@
 //
 // A tile is (expert, e, range of k, range of n). Rows go in chunks of 256 (r, a) pairs, counted
 // from the expert's first: each chunk is summed from zero, then added, which is the order of the
-// result. In bf16 two successive rows of a chunk make the pairs; a row that is missing at its end is
-// zero in both operands. Both operands of a chunk are packed. An expert without rows gets zeros, or
-// keeps what it has.
+// result. In bf16 two successive rows of a chunk make the pairs; a row that is missing at its end
+// is zero in both operands. Both operands of a chunk are packed. An expert without rows gets zeros,
+// or keeps what it has.
 $functions
 static void tile_$entry($parameters int64_t tile) {
     enum { EXPERTS = $experts, MID = $mid, EACH = $each, K = $k, N = $n, ADD = $accumulate };
@@ -49,7 +49,8 @@ static void tile_$entry($parameters int64_t tile) {
         }
 #else
         _Alignas(64) float a[ROWS * RANGE_K], panel[ROWS * PANEL];
-        for (int64_t i = 0; i < rows; i++) $move_x(a + i * RANGE_K, 0, x_at[i], 0, 1, wide_k);
+        for (int64_t i = 0; i < rows; i++)
+            $move_x(a + i * RANGE_K, 0, x_at[i], 0, 1, wide_k);
         for (int64_t n = 0; n < wide_n; n += PANEL) {
             int64_t columns = min_of(PANEL, wide_n - n);
             for (int64_t i = 0; i < rows; i++) {

@@ -4,8 +4,8 @@
 //   not turned  packed[matrix, j / 32, s, j % 32] = w[matrix, s, j]     (sums over k: matmul)
 //   turned      packed[matrix, j / 32, s, j % 32] = w[matrix, j, s]     (sums over n: matmul_t)
 //
-// In bf16 two neighbours along s lie side by side: [matrix, j / 32, s / 2, j % 32, s % 2]. What a panel
-// has beyond the weight is zero. A tile is a few panels.
+// In bf16 two neighbours along s lie side by side: [matrix, j / 32, s / 2, j % 32, s % 2]. What a
+// panel has beyond the weight is zero. A tile is a few panels.
 void $entry(const float *w, $w_type *packed, int64_t tile_begin, int64_t tile_end) {
     enum { K = $k, N = $n, TURNED = $turned, PAIRS = $pairs };
     enum { STEPS = TURNED ? N : K, COLUMNS = TURNED ? K : N };

@@ -2,17 +2,17 @@
 // segment_sum: y[s] = or += the sum of x's rows of segment s: a sequence's tokens, or an expert's
 // rows by `offsets`. A tile is a segment. Rows ascend in blocks of 64, each summed from zero, then
 // added.
-INLINE void add_block_$entry(const float *x, int64_t rows, float *to, int64_t columns) {
+INLINE void add_block_$entry(const $x_type *x, int64_t rows, float *to, int64_t columns) {
     V sum = v_splat(0.0f);
     for (int64_t r = 0; r < rows; r++, x += $n)
-        sum += columns == LANES ? v_load(x) : v_load_part(x, columns);
+        sum += columns == LANES ? $load(x) : $load_part(x, columns);
     if (columns == LANES)
         v_store(to, v_load(to) + sum);
     else
         v_store_part(to, v_load_part(to, columns) + sum, columns);
 }
 
-void $entry(const float *x,
+void $entry(const $x_type *x,
 #if $experts
             const int32_t *offsets,
 #endif

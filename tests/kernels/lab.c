@@ -33,8 +33,7 @@ bool lab_has_bf16(void) {
 void lab_compile(Lab *lab) {
     static const char *const levels[LAB_LEVELS] = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3",
                                                    "x86-64-v2"};
-    bool here[LAB_LEVELS] = {lab_has_bf16(),
-                             __builtin_cpu_supports("x86-64-v4") != 0,
+    bool here[LAB_LEVELS] = {lab_has_bf16(), __builtin_cpu_supports("x86-64-v4") != 0,
                              __builtin_cpu_supports("x86-64-v3") != 0,
                              __builtin_cpu_supports("x86-64-v2") != 0};
     for (int i = 0; i < LAB_LEVELS; i++) {

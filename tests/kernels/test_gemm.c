@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// pack, matmul, matmul_t, matmul_w against sums in double over odd shapes, dense and grouped, in fp32
-// and bf16, from and to memory of either type, with siblings and with several terms.
+// pack, matmul, matmul_t, matmul_w against sums in double over odd shapes, dense and grouped, in
+// fp32 and bf16, from and to memory of either type, with siblings and with several terms.
 //
 // Bound of an element: the worst case of a sum of n products in fp32, (n + 2) 2^-24 sum |a b|. The
 // order of summation is part of the contract, so the same sum by fmaf in that order must have equal
@@ -26,31 +26,102 @@ static const Case cases[] = {
     {.rows = 1, .mid = 1, .each = 1, .k = 37, .n = 3, .accumulate = true},
     {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, NARROW},
     {.rows = 300, .mid = 1, .each = 1, .k = 131, .n = 97},
-    {.rows = 70, .mid = 1, .each = 1, .k = 1024, .n = 65, .y = DTYPE_BF16}, // rows 4 KB apart: in pieces
+    {.rows = 70, .mid = 1, .each = 1, .k = 1024, .n = 65, .y = DTYPE_BF16}, // rows 4 KB apart: in
+                                                                            // pieces
     {.rows = 101, .mid = 3, .each = 2, .k = 17, .n = 34},
     {.rows = 64, .experts = 5, .mid = 1, .each = 1, .k = 9, .n = 70, .of = {1, 2, 3, 5, 7}},
-    {.rows = 600, .experts = 4, .mid = 1, .each = 1, .k = 48, .n = 40, .of = {0, 521, 0, 0}, .accumulate = true},
-    {.rows = 50, .experts = 2, .mid = 3, .each = 2, .k = 11, .n = 13, .of = {17, 30}, .accumulate = true},
+    {.rows = 600,
+     .experts = 4,
+     .mid = 1,
+     .each = 1,
+     .k = 48,
+     .n = 40,
+     .of = {0, 521, 0, 0},
+     .accumulate = true},
+    {.rows = 50,
+     .experts = 2,
+     .mid = 3,
+     .each = 2,
+     .k = 11,
+     .n = 13,
+     .of = {17, 30},
+     .accumulate = true},
     {.rows = 1, .mid = 1, .each = 1, .k = 1, .n = 1, PAIRS, NARROW},
     {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, PAIRS, NARROW},
-    {.rows = 519, .mid = 1, .each = 1, .k = 64, .n = 66, .accumulate = true, PAIRS, .x = DTYPE_BF16},
+    {.rows = 519,
+     .mid = 1,
+     .each = 1,
+     .k = 64,
+     .n = 66,
+     .accumulate = true,
+     PAIRS,
+     .x = DTYPE_BF16},
     {.rows = 70, .mid = 1, .each = 1, .k = 2048, .n = 33, PAIRS, NARROW}, // the same for pairs
     {.rows = 23, .mid = 3, .each = 1, .k = 19, .n = 29, PAIRS},
     {.rows = 101, .mid = 3, .each = 2, .k = 18, .n = 34, PAIRS, NARROW},
-    {.rows = 300, .experts = 4, .mid = 1, .each = 1, .k = 48, .n = 130, .of = {0, 259, 1, 28}, PAIRS, NARROW},
-    {.rows = 32, .experts = 2, .mid = 1, .each = 1, .k = 20, .n = 20, .of = {0, 0}, PAIRS, .g = DTYPE_BF16},
-    {.rows = 50, .experts = 2, .mid = 1, .each = 4, .k = 8, .n = 12, .of = {9, 0}, .accumulate = true, PAIRS, NARROW},
+    {.rows = 300,
+     .experts = 4,
+     .mid = 1,
+     .each = 1,
+     .k = 48,
+     .n = 130,
+     .of = {0, 259, 1, 28},
+     PAIRS,
+     NARROW},
+    {.rows = 32,
+     .experts = 2,
+     .mid = 1,
+     .each = 1,
+     .k = 20,
+     .n = 20,
+     .of = {0, 0},
+     PAIRS,
+     .g = DTYPE_BF16},
+    {.rows = 50,
+     .experts = 2,
+     .mid = 1,
+     .each = 4,
+     .k = 8,
+     .n = 12,
+     .of = {9, 0},
+     .accumulate = true,
+     PAIRS,
+     NARROW},
     {.rows = 77, .mid = 1, .each = 1, .k = 40, .n = 50, .parts = 3, .part_n = {64, 7, 34}},
-    {.rows = 77, .experts = 2, .of = {40, 33}, .mid = 1, .each = 1, .k = 40, .n = 50, PAIRS, NARROW, .parts = 4, .part_n = {64, 8, 34, 2}},
-    {.rows = 77, .mid = 1, .each = 1, .k = 40, .n = 50, PAIRS, .y = DTYPE_BF16, .parts = 2, .part_n = {3, 35}},
+    {.rows = 77,
+     .experts = 2,
+     .of = {40, 33},
+     .mid = 1,
+     .each = 1,
+     .k = 40,
+     .n = 50,
+     PAIRS,
+     NARROW,
+     .parts = 4,
+     .part_n = {64, 8, 34, 2}},
+    {.rows = 77,
+     .mid = 1,
+     .each = 1,
+     .k = 40,
+     .n = 50,
+     PAIRS,
+     .y = DTYPE_BF16,
+     .parts = 2,
+     .part_n = {3, 35}},
 };
 
 static int parts(const Case *c) { return c->parts ? c->parts : 1; }
 static int64_t part_n(const Case *c, int part) { return c->parts ? c->part_n[part] : c->n; }
 
 static KernelDesc describe(const Case *c, Family family) {
-    KernelDesc d = {.family = family, .rows = c->rows, .experts = c->experts, .mid = c->mid,
-                    .each = c->each, .k = c->k, .n = c->n, .precision = c->precision};
+    KernelDesc d = {.family = family,
+                    .rows = c->rows,
+                    .experts = c->experts,
+                    .mid = c->mid,
+                    .each = c->each,
+                    .k = c->k,
+                    .n = c->n,
+                    .precision = c->precision};
     d.x = family == FAMILY_MATMUL_T ? c->g : c->x;
     if (family == FAMILY_MATMUL_W)
         d.g = c->g, d.accumulate = c->accumulate;
@@ -71,8 +142,7 @@ typedef struct Array {
 static Array array(float *value, uint8_t dtype, uint8_t precision) {
     Array a = {.at = value, .value = value, .dtype = dtype};
     size_t n = lab_bytes(value) / sizeof *value;
-    if (dtype == DTYPE_BF16)
-        a.at = lab_narrow(value);
+    if (dtype == DTYPE_BF16) a.at = lab_narrow(value);
     if (dtype == DTYPE_BF16 || precision == PRECISION_BF16) {
         a.value = lab_array((int64_t)n);
         for (size_t i = 0; i < n; i++) a.value[i] = lab_wide(lab_bf16(value[i]));
@@ -91,14 +161,18 @@ static Binding bind(const char *name, const Array *a, bool is_const) {
 }
 
 // Panels of a weight [matrices][k][n], as kernel.h says.
-static Array pack(const float *w, int64_t matrices, int64_t k, int64_t n, bool turned, uint8_t precision) {
+static Array pack(const float *w, int64_t matrices, int64_t k, int64_t n, bool turned,
+                  uint8_t precision) {
     int64_t steps = turned ? n : k, columns = turned ? k : n, panels = (columns + 31) / 32;
     bool pairs = precision == PRECISION_BF16;
     int64_t padded = pairs ? (steps + 1) / 2 * 2 : steps, count = matrices * panels * padded * 32;
-    Array a = {.at = lab_memory((size_t)count * (pairs ? 2 : 4)), .dtype = pairs ? DTYPE_BF16 : DTYPE_F32};
+    Array a = {.at = lab_memory((size_t)count * (pairs ? 2 : 4)),
+               .dtype = pairs ? DTYPE_BF16 : DTYPE_F32};
     for (int64_t i = 0; i < count; i++) {
-        int64_t m = i / (panels * padded * 32), p = i / (padded * 32) % panels, in = i % (padded * 32);
-        int64_t s = pairs ? in / 64 * 2 + in % 2 : in / 32, j = p * 32 + (pairs ? in / 2 % 32 : in % 32);
+        int64_t m = i / (panels * padded * 32), p = i / (padded * 32) % panels,
+                in = i % (padded * 32);
+        int64_t s = pairs ? in / 64 * 2 + in % 2 : in / 32,
+                j = p * 32 + (pairs ? in / 2 % 32 : in % 32);
         float x = s < steps && j < columns ? w[m * k * n + (turned ? j * n + s : s * n + j)] : 0;
         if (pairs)
             ((uint16_t *)a.at)[i] = lab_bf16(x);
@@ -186,7 +260,8 @@ static void set_offsets(const Case *c, Data *d) {
 }
 
 // One row of one result: sum over terms.
-static void check_row(const Case *c, const Data *d, bool turned, int64_t r, int expert, int64_t ea, int part) {
+static void check_row(const Case *c, const Data *d, bool turned, int64_t r, int expert, int64_t ea,
+                      int part) {
     int64_t places = (int64_t)c->each * c->mid, e = ea / c->mid;
     int64_t N = turned ? c->k : part_n(c, part);
     for (int64_t j = 0; j < N; j++) {
@@ -206,8 +281,10 @@ static void check_row(const Case *c, const Data *d, bool turned, int64_t r, int 
 }
 
 static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
-    static const char *const names[4][MAX_PARTS] = {
-        {"x", "x1", "x2", "x3"}, {"g", "g1", "g2", "g3"}, {"w", "w1", "w2", "w3"}, {"y", "y1", "y2", "y3"}};
+    static const char *const names[4][MAX_PARTS] = {{"x", "x1", "x2", "x3"},
+                                                    {"g", "g1", "g2", "g3"},
+                                                    {"w", "w1", "w2", "w3"},
+                                                    {"y", "y1", "y2", "y3"}};
     Data d = {0};
     Binding b[3 * MAX_PARTS + 1];
     int n = 0, ins = turned ? parts(c) : 1, outs = turned ? 1 : parts(c);
@@ -263,17 +340,21 @@ static void check_weights(Lab *lab, uint32_t kernel, const Case *c) {
     lab_run(lab, kernel, b, c->experts ? 4 : 3);
     for (int64_t at = 0; at < d.experts * matrix; at++) {
         int64_t n = at % c->n, k = at / c->n % c->k, e = at / c->n / c->k % c->each,
-                expert = at / matrix, rows = (int64_t)(d.offsets[expert + 1] - d.offsets[expert]) * c->mid;
+                expert = at / matrix,
+                rows = (int64_t)(d.offsets[expert + 1] - d.offsets[expert]) * c->mid;
         Sum whole = {.exact = c->accumulate ? before[at] : 0, .terms = 1};
         whole.magnitude = fabs(whole.exact), whole.ordered = (float)whole.exact;
-        for (int64_t from = 0; from < rows; from += 256) { // chunks of 256 rows from zero, then added
+        for (int64_t from = 0; from < rows;
+             from += 256) { // chunks of 256 rows from zero, then added
             Sum chunk = {.precision = c->precision};
             for (int64_t i = from; i < rows && i < from + 256; i++) {
-                int64_t row = ((d.offsets[expert] + i / c->mid) * c->each + e) * c->mid + i % c->mid;
+                int64_t row =
+                    ((d.offsets[expert] + i / c->mid) * c->each + e) * c->mid + i % c->mid;
                 add(&chunk, x.value[row * c->k + k], g.value[row * c->n + n]);
             }
             end_run(&chunk);
-            whole.exact += chunk.exact, whole.magnitude += chunk.magnitude, whole.terms += chunk.terms;
+            whole.exact += chunk.exact, whole.magnitude += chunk.magnitude,
+                whole.terms += chunk.terms;
             whole.ordered = from || c->accumulate ? whole.ordered + chunk.ordered : chunk.ordered;
         }
         check_sum(&result, at, &whole, "w");
@@ -309,7 +390,7 @@ static const struct {
     int32_t experts, each, k, n;
     uint8_t precision;
 } packs[] = {
-    {0, 1, 1, 1, PRECISION_FP32}, {3, 2, 45, 71, PRECISION_FP32}, {0, 1, 1, 1, PRECISION_BF16},
+    {0, 1, 1, 1, PRECISION_FP32},   {3, 2, 45, 71, PRECISION_FP32}, {0, 1, 1, 1, PRECISION_BF16},
     {3, 2, 45, 71, PRECISION_BF16}, {2, 1, 64, 96, PRECISION_BF16},
 };
 
@@ -320,8 +401,13 @@ static void test_pack(void **state) {
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(packs); i++) {
         for (int turned = 0; turned < 2; turned++) {
-            KernelDesc d = {.family = FAMILY_PACK, .experts = packs[i].experts, .each = packs[i].each,
-                            .k = packs[i].k, .n = packs[i].n, .turned = turned, .precision = packs[i].precision};
+            KernelDesc d = {.family = FAMILY_PACK,
+                            .experts = packs[i].experts,
+                            .each = packs[i].each,
+                            .k = packs[i].k,
+                            .n = packs[i].n,
+                            .turned = turned,
+                            .precision = packs[i].precision};
             kernels[i][turned] = lab_add(&lab, &d);
         }
     }
@@ -333,7 +419,8 @@ static void test_pack(void **state) {
         if (matrices > 1) w[1] = 1.00390625f, w[2] = 3.3999e38f, w[3] = -0.0f;
         for (int turned = 0; turned < 2; turned++) {
             Array want = pack(w, matrices, packs[i].k, packs[i].n, turned, packs[i].precision);
-            Array got = {.at = lab_memory(lab_bytes(want.at)), .value = lab_array(0), .dtype = want.dtype};
+            Array got = {
+                .at = lab_memory(lab_bytes(want.at)), .value = lab_array(0), .dtype = want.dtype};
             memset(got.at, 0x7f, lab_bytes(got.at));
             Binding b[] = {READ_F32("w", w), bind("packed", &got, false)};
             lab_run(&lab, kernels[i][turned], b, 2);
@@ -358,11 +445,11 @@ static void test_range(void **state) {
     forward.y = DTYPE_F32;
     uint32_t kernels[] = {lab_add(&lab, &forward), lab_add(&lab, &weights)};
     lab_compile(&lab);
-    if (!lab_has_bf16())
-        print_message("skipped: this machine has no VDPBF16PS to compare with\n");
+    if (!lab_has_bf16()) print_message("skipped: this machine has no VDPBF16PS to compare with\n");
     for (int kind = 0; kind < 4; kind++) {
         int64_t nx = c.rows * c.k, nw = ((c.n + 31) / 32) * 32 * c.k, ng = c.rows * c.n;
-        uint16_t *x = lab_memory((size_t)nx * 2), *w = lab_memory((size_t)nw * 2), *g = lab_memory((size_t)ng * 2);
+        uint16_t *x = lab_memory((size_t)nx * 2), *w = lab_memory((size_t)nw * 2),
+                 *g = lab_memory((size_t)ng * 2);
         uint16_t *all[] = {x, w, g};
         int64_t counts[] = {nx, nw, ng};
         for (int a = 0; a < 3; a++) {
@@ -376,9 +463,11 @@ static void test_range(void **state) {
             }
         }
         float *y = lab_filled(ng, 7.0f), *dw = lab_filled((int64_t)c.k * c.n, 0.0f);
-        Binding rows[] = {{"x", DTYPE_BF16, true, x}, {"w", DTYPE_BF16, true, w}, WRITE_F32("y", y)};
+        Binding rows[] = {
+            {"x", DTYPE_BF16, true, x}, {"w", DTYPE_BF16, true, w}, WRITE_F32("y", y)};
         lab_run(&lab, kernels[0], rows, 3);
-        Binding sums[] = {{"x", DTYPE_BF16, true, x}, {"g", DTYPE_BF16, true, g}, WRITE_F32("w", dw)};
+        Binding sums[] = {
+            {"x", DTYPE_BF16, true, x}, {"g", DTYPE_BF16, true, g}, WRITE_F32("w", dw)};
         lab_run(&lab, kernels[1], sums, 3);
         int64_t special = 0;
         for (int64_t i = 0; i < ng; i++)
@@ -390,7 +479,8 @@ static void test_range(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pack), cmocka_unit_test(test_contractions),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pack),
+                                       cmocka_unit_test(test_contractions),
                                        cmocka_unit_test(test_range)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,21 +43,24 @@ static void list_node(Rows *p, uint32_t node) {
     p->nodes[p->body.n_nodes++] = node;
 }
 static void list_load(Rows *p, uint32_t node, RowWhat what, Dtype dtype) {
-    p->loads[p->body.n_loads++] = (RowLoad){.node = node, .what = (uint8_t)what, .dtype = (uint8_t)dtype};
+    p->loads[p->body.n_loads++] =
+        (RowLoad){.node = node, .what = (uint8_t)what, .dtype = (uint8_t)dtype};
 }
 static void list_store(Rows *p, uint32_t node, Dtype dtype) {
     p->stores[p->body.n_stores++] = (RowStore){.node = node, .dtype = (uint8_t)dtype};
 }
 
 static uint32_t rows_node(Rows *p, const Case *c, int32_t features) {
-    return c->experts ? g_rows(p->m, p->body.route, DIMS(features)) : g_tokens(p->m, DIMS(features));
+    return c->experts ? g_rows(p->m, p->body.route, DIMS(features))
+                      : g_tokens(p->m, DIMS(features));
 }
 
 static void start(Rows *p, const Case *c) {
     *p = (Rows){.m = model_create()};
     p->body.row = c->experts ? ROW_R : ROW_T;
     if (c->experts) p->body.route = g_route(p->m, c->experts, 1, false);
-    p->body.model = p->m, p->body.nodes = p->nodes, p->body.loads = p->loads, p->body.stores = p->stores;
+    p->body.model = p->m, p->body.nodes = p->nodes, p->body.loads = p->loads,
+    p->body.stores = p->stores;
 }
 
 static void make_post(Rows *p, const Case *c, RowWhat what) {
@@ -109,7 +112,8 @@ static Data make_data(const Case *c) {
     int64_t steps = c->precision == PRECISION_BF16 ? (c->k + 1) / 2 * 2 : c->k;
     for (int i = 0; i < 2; i++) {
         // Any panels will do; an odd row's partner is zero.
-        float *w = lab_random((c->experts ? c->experts : 1) * ((c->n + 31) / 32) * 32 * steps, 2 + (uint64_t)i);
+        float *w = lab_random((c->experts ? c->experts : 1) * ((c->n + 31) / 32) * 32 * steps,
+                              2 + (uint64_t)i);
         for (size_t j = 0; steps > c->k && j < lab_bytes(w) / 4; j++)
             if (j % 2 && (int64_t)j / 64 % (steps / 2) == steps / 2 - 1) w[j] = 0;
         d.w[i] = c->precision == PRECISION_BF16 ? (void *)lab_narrow(w) : w;
@@ -125,9 +129,17 @@ static void drop_data(Data *d) {
 }
 
 static KernelDesc describe(const Case *c) {
-    KernelDesc d = {.family = c->turned ? FAMILY_MATMUL_T : FAMILY_MATMUL, .rows = c->rows,
-                    .experts = c->experts, .mid = 1, .each = 1, .k = c->k, .n = c->n,
-                    .precision = c->precision, .x = c->x, .parts = 2, .part_n = {c->n, c->n}};
+    KernelDesc d = {.family = c->turned ? FAMILY_MATMUL_T : FAMILY_MATMUL,
+                    .rows = c->rows,
+                    .experts = c->experts,
+                    .mid = 1,
+                    .each = 1,
+                    .k = c->k,
+                    .n = c->n,
+                    .precision = c->precision,
+                    .x = c->x,
+                    .parts = 2,
+                    .part_n = {c->n, c->n}};
     if (c->turned) d.k = c->n, d.n = c->k, d.part_n[0] = d.part_n[1] = c->k;
     return d;
 }
@@ -135,7 +147,9 @@ static KernelDesc describe(const Case *c) {
 static Binding operand(const char *name, uint8_t dtype, void *at) {
     return (Binding){name, dtype, true, at};
 }
-static Dtype w_type(const Case *c) { return c->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32; }
+static Dtype w_type(const Case *c) {
+    return c->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
 
 static int bind_contraction(const Case *c, const Data *d, Binding *b) {
     int n = 0;
@@ -159,7 +173,8 @@ static Stored make_stored(const Case *c) {
     return s;
 }
 
-static int bind_post(const Case *c, Binding *b, const char *const names[3], const char *offsets, float *old, const Data *d, const Stored *s) {
+static int bind_post(const Case *c, Binding *b, const char *const names[3], const char *offsets,
+                     float *old, const Data *d, const Stored *s) {
     int n = 0;
     b[n++] = (Binding)READ_F32(c->turned ? "l1" : "l2", old);
     if (c->experts) b[n++] = (Binding)READ_I32(offsets, d->offsets);
@@ -202,7 +217,8 @@ static void test_post(void **state) {
     for (int i = 0; i < COUNT_OF(cases); i++) {
         const Case *c = &cases[i];
         Rows program;
-        KernelDesc d = describe(c), row = {.family = FAMILY_ROW, .rows = c->rows, .experts = c->experts};
+        KernelDesc d = describe(c),
+                   row = {.family = FAMILY_ROW, .rows = c->rows, .experts = c->experts};
         kernels[i][0] = lab_add(&lab, &d);
         make_post(&program, c, WHAT_VALUE);
         row.body = program.body;
@@ -225,22 +241,37 @@ static void check_pre(Lab *lab, const Case *c, const uint32_t kernels[5]) {
     int64_t nx = (int64_t)c->rows * c->k, nw = (int64_t)(c->experts ? c->experts : 1) * c->k * c->n;
     float *scale = lab_random(c->k, 5), *z = lab_filled(nx, 7.0f), *z2 = lab_filled(nx, 7.0f);
     float *y2 = lab_filled((int64_t)c->rows * c->n, 7.0f), *x = lab_random(nx, 1);
-    float *g = lab_random((int64_t)c->rows * c->n, 6), *dw = lab_random(nw, 7), *dw2 = lab_random(nw, 7);
+    float *g = lab_random((int64_t)c->rows * c->n, 6), *dw = lab_random(nw, 7),
+          *dw2 = lab_random(nw, 7);
     void *made = lab_memory((size_t)nx * (c->precision == PRECISION_BF16 ? 2 : 4));
     memset(made, 0x11, lab_bytes(made));
-    Binding offsets = READ_I32("offsets", d.offsets), l2 = READ_I32("l2", d.offsets), a2 = READ_I32("a2", d.offsets);
-    Binding row[] = {READ_F32("l0", x), READ_F32("l1", scale), {"s0", w_type(c), false, made}, WRITE_F32("s1", z), l2};
+    Binding offsets = READ_I32("offsets", d.offsets), l2 = READ_I32("l2", d.offsets),
+            a2 = READ_I32("a2", d.offsets);
+    Binding row[] = {READ_F32("l0", x),
+                     READ_F32("l1", scale),
+                     {"s0", w_type(c), false, made},
+                     WRITE_F32("s1", z),
+                     l2};
     lab_run(lab, kernels[0], row, c->experts ? 5 : 4);
-    Binding apart[] = {operand("x", w_type(c), made), operand("w", w_type(c), d.w[0]), WRITE_F32("y", d.y[0]), offsets};
+    Binding apart[] = {operand("x", w_type(c), made), operand("w", w_type(c), d.w[0]),
+                       WRITE_F32("y", d.y[0]), offsets};
     lab_run(lab, kernels[1], apart, c->experts ? 4 : 3);
-    Binding fused[] = {READ_F32("a0", x), READ_F32("a1", scale), WRITE_F32("b1", z2),
-                       operand("w", w_type(c), d.w[0]), WRITE_F32("y", y2), offsets, a2};
+    Binding fused[] = {READ_F32("a0", x),
+                       READ_F32("a1", scale),
+                       WRITE_F32("b1", z2),
+                       operand("w", w_type(c), d.w[0]),
+                       WRITE_F32("y", y2),
+                       offsets,
+                       a2};
     lab_run(lab, kernels[2], fused, c->experts ? 7 : 5);
     lab_equal_bits(y2, d.y[0], (int64_t)c->rows * c->n);
     lab_equal_bits(z2, z, nx);
-    Binding apart_w[] = {operand("x", w_type(c), made), READ_F32("g", g), WRITE_F32("w", dw), offsets};
+    Binding apart_w[] = {operand("x", w_type(c), made), READ_F32("g", g), WRITE_F32("w", dw),
+                         offsets};
     lab_run(lab, kernels[3], apart_w, c->experts ? 4 : 3);
-    Binding fused_w[] = {READ_F32("a0", x), READ_F32("a1", scale), READ_F32("g", g), WRITE_F32("w", dw2), offsets, a2};
+    Binding fused_w[] = {READ_F32("a0", x), READ_F32("a1", scale),
+                         READ_F32("g", g),  WRITE_F32("w", dw2),
+                         offsets,           a2};
     lab_run(lab, kernels[4], fused_w, c->experts ? 6 : 4);
     lab_equal_bits(dw2, dw, nw);
     void *all[] = {scale, z, z2, y2, x, g, dw, dw2, made};
@@ -258,8 +289,10 @@ static void test_pre(void **state) {
     for (int i = 0; i < N; i++) {
         const Case *c = &cases[which[i]];
         Rows apart, fused, alone;
-        make_pre(&apart, c, false, true), make_pre(&fused, c, true, true), make_pre(&alone, c, true, false);
-        KernelDesc row = {.family = FAMILY_ROW, .rows = c->rows, .experts = c->experts, .body = apart.body};
+        make_pre(&apart, c, false, true), make_pre(&fused, c, true, true),
+            make_pre(&alone, c, true, false);
+        KernelDesc row = {
+            .family = FAMILY_ROW, .rows = c->rows, .experts = c->experts, .body = apart.body};
         KernelDesc d = describe(c);
         d.parts = 0, d.x = (uint8_t)w_type(c);
         KernelDesc w = d, d_pre = d;
@@ -293,7 +326,8 @@ static void refused(const KernelDesc *desc, const char *message) {
 static void test_refused(void **state) {
     (void)state;
     Rows post, pre;
-    const Case dense = {.rows = 70, .k = 8, .n = 8}, grouped = {.rows = 70, .experts = 2, .k = 8, .n = 8};
+    const Case dense = {.rows = 70, .k = 8, .n = 8},
+               grouped = {.rows = 70, .experts = 2, .k = 8, .n = 8};
     KernelDesc d = describe(&dense), g = describe(&grouped);
     make_post(&post, &dense, WHAT_ACC);
     make_pre(&pre, &dense, true, true);

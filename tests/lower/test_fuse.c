@@ -45,7 +45,8 @@ static bool is_known(const Body *body, uint32_t n) {
     Op op = body->m->nodes[n].op;
     if (op == OP_CONST || op == OP_CONSTANT || body->computed[n]) return true;
     if (op == OP_INV_STEP) return is_loaded(body, WHAT_SCALARS, 0);
-    return is_loaded(body, WHAT_VALUE, n) || is_loaded(body, WHAT_PARTIALS, n);
+    return is_loaded(body, WHAT_VALUE, n) || is_loaded(body, WHAT_PARTIALS, n) ||
+           is_loaded(body, WHAT_ACC, n);
 }
 
 static void check_known(const Body *body, uint32_t n, uint32_t reader) {
@@ -122,8 +123,7 @@ static void check_loads(const Body *body) {
     if (body->b->row == ROW_R) assert_true(is_loaded(body, WHAT_OFFSETS, body->b->route));
 }
 
-static void check_body(const Lower *l, uint32_t kernel, uint32_t *times_computed) {
-    const RowBody *b = &l->kernels[kernel].desc.body;
+static void check_body(const Lower *l, uint32_t kernel, const RowBody *b, uint32_t *times_computed) {
     Body body = { l->m, b, calloc(l->m->n_nodes, 1), kernel };
     check_loads(&body);
     for (uint32_t i = 0; i < b->n_nodes; i++) {
@@ -203,8 +203,10 @@ static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n
     const Lower *l = &lab.l;
     uint32_t *times = calloc(l->m->n_nodes, sizeof *times);
     for (uint32_t k = 0; k < l->n_kernels; k++) {
-        if (l->kernels[k].desc.family != FAMILY_ROW) continue;
-        check_body(l, k, times);
+        const KernelDesc *desc = &l->kernels[k].desc;
+        if (desc->pre.n_stores) check_body(l, k, &desc->pre, times);
+        if (!desc->body.n_stores) continue;
+        check_body(l, k, &desc->body, times);
         // One operation per kernel: views apart.
         uint32_t n = 0;
         const RowBody *b = &l->kernels[k].desc.body;
@@ -214,9 +216,14 @@ static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         OpClass class = class_of(l->m, n);
         bool cheap =
-            class == CLASS_VIEW || class == CLASS_GENERATOR || l->info[n].role == ROLE_INLINE;
+            class == CLASS_VIEW || class == CLASS_GENERATOR || l->info[n].role == ROLE_INLINE ||
+            l->info[n].gathered; // by each product that reads it
         if (!cheap && times[n] > 1) fail_msg("%%%u is computed %u times", n, times[n]);
-        if (l->info[n].role == ROLE_ROW && class != CLASS_PARTIAL) assert_int_equal(times[n], 1);
+        if (l->info[n].role != ROLE_ROW || class == CLASS_PARTIAL) continue;
+        if (l->info[n].gathered)
+            assert_in_range(times[n], 1, 8);
+        else
+            assert_int_equal(times[n], 1);
     }
     check_flow(l);
     check_effects(l);
@@ -316,7 +323,10 @@ static void states_are_written_last(void **state) {
     Lab lab;
     lab_start(&lab, m, PROGRAM_STEP, false);
     const Lower *l = &lab.l;
-    const Kernel *last = &l->kernels[l->order[l->n_kernels - 1]];
+    uint32_t t = l->n_kernels - 1;
+    while (l->kernels[l->order[t]].desc.family == FAMILY_PACK) t--; // copies of what is new by then
+    assert_int_equal(l->n_kernels - 1 - t, l->shared->n_packs);
+    const Kernel *last = &l->kernels[l->order[t]];
     assert_int_equal(l->m->nodes[last->node].op, OP_UPDATE);
     for (uint32_t i = 0; i < last->n_binds; i++) {
         const Buffer *buffer = &l->buffers[last->binds[i].buffer];
@@ -334,8 +344,8 @@ static void a_seed_joins_nothing(void **state) {
     (void)state;
     Model *m = plain_model();
     for (int i = 0; i < 2; i++) {
-        uint32_t x = linear(m, i ? "a.w" : "b.w",
-                            m->nodes[m->logits].op ? model_arg(m, m->logits, 0) : 0, 4);
+        uint32_t in = model_arg(m, m->logits, 0);
+        uint32_t x = linear(m, i ? "a.w" : "b.w", i ? model_op1(m, OP_TANH, in) : in, 4);
         uint32_t square = model_sum(m, model_op2(m, OP_MUL, x, x), 1);
         add_loss(m, i ? "a.z" : "b.z", model_reshape(m, square, NULL, 0), 1e-3);
     }
@@ -344,12 +354,12 @@ static void a_seed_joins_nothing(void **state) {
     const Lower *l = &lab.l;
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const RowBody *b = &l->kernels[k].desc.body;
-        if (l->kernels[k].desc.family != FAMILY_ROW || l->kernels[k].segment != SEGMENT_BACKWARD)
-            continue;
-        uint32_t wide = 0; // loads of the two [T, 4] products
+        if (!b->n_stores) continue;
+        uint32_t wide = 0; // the two [T, 4] products
         for (uint32_t i = 0; i < b->n_loads; i++) {
             const Type *type = model_type(l->m, b->loads[i].node);
-            wide += b->loads[i].what == WHAT_VALUE && type->rank == 1 && type->dim[0] == 4;
+            bool value = b->loads[i].what == WHAT_VALUE || b->loads[i].what == WHAT_ACC;
+            wide += value && type->rank == 1 && type->dim[0] == 4;
         }
         assert_in_range(wide, 0, 1);
     }
@@ -373,22 +383,23 @@ static void equal_work_is_one_kernel(void **state) {
     Lab lab;
     lab_start(&lab, m, PROGRAM_STEP, false);
     const Lower *l = &lab.l;
-    Text first = { 0 };
-    int equal = 0;
-    for (uint32_t k = 0; k < l->n_kernels; k++) {
-        if (l->m->nodes[l->kernels[k].node].op != OP_MUL ||
-            l->kernels[k].segment != SEGMENT_FORWARD)
+    Text texts[8] = { 0 };
+    int n = 0, equal = 0;
+    for (uint32_t k = 0; k < l->n_kernels && n < COUNT_OF(texts); k++) {
+        if (l->kernels[k].segment != SEGMENT_FORWARD) continue;
+        kernel_describe(&l->kernels[k].desc, &texts[n]);
+        if (!strstr(text_cstr(&texts[n]), "tanh")) {
+            text_finish(&texts[n]);
             continue;
-        Text text = { 0 };
-        kernel_describe(&l->kernels[k].desc, &text);
-        if (strstr(text_cstr(&text), "tanh")) {
-            if (!first.bytes) text_add(&first, text_cstr(&text));
-            equal += !strcmp(text_cstr(&first), text_cstr(&text));
         }
-        text_finish(&text);
+        for (int i = 0; i < n; i++) equal += !strcmp(text_cstr(&texts[i]), text_cstr(&texts[n]));
+        n++;
     }
-    assert_int_equal(equal, 2); // the first layer's norm shares a kernel with the embedding
-    text_finish(&first);
+    // The first layer's norm shares a kernel with the embedding, those of the others are posts of
+    // the products before them.
+    assert_int_equal(n, 3);
+    assert_int_equal(equal, 1);
+    for (int i = 0; i < n; i++) text_finish(&texts[i]);
     lab_end(&lab);
     model_destroy(m);
 }

@@ -9,13 +9,13 @@
 
 static char folder[] = "/tmp/moec-templates-XXXXXX";
 
-// templates/cpu/gemm.c with every `from` replaced.
+// templates/cpu/sumsq.c with every `from` replaced.
 static void change(const char *from, const char *to)
 {
     Arena *arena = arena_create();
     char *text;
     size_t n;
-    assert_int_equal(file_read(MOEC_SOURCE_DIR "/templates/cpu/gemm.c", arena, &text, &n), OK);
+    assert_int_equal(file_read(MOEC_SOURCE_DIR "/templates/cpu/sumsq.c", arena, &text, &n), OK);
     Text out = { 0 };
     const char *at = text, *found;
     for (; (found = strstr(at, from)); at = found + strlen(from)) {
@@ -24,7 +24,7 @@ static void change(const char *from, const char *to)
     }
     assert_ptr_not_equal(at, text);
     text_add(&out, at);
-    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/gemm.c", folder), text_cstr(&out), out.bytes), OK);
+    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/sumsq.c", folder), text_cstr(&out), out.bytes), OK);
     text_finish(&out);
     arena_destroy(arena);
 }
@@ -32,7 +32,7 @@ static void change(const char *from, const char *to)
 static Plan *lower(Model *m)
 {
     LowerOptions options = { .microbatch = 1, .microbatches = 1 };
-    options.programs[PROGRAM_EVAL] = true;
+    options.programs[PROGRAM_STEP] = true;
     return lower_model(m, &options);
 }
 
@@ -42,23 +42,23 @@ static void refused(const char *from, const char *to, const char *message)
     Model *m = plain_model();
     assert_null(lower(m));
     if (!strstr(m->diag.message, message)) fail_msg("expected \"%s\" in \"%s\"", message, m->diag.message);
-    assert_non_null(strstr(m->diag.message, "matmul_"));
+    assert_non_null(strstr(m->diag.message, "sumsq_"));
     model_destroy(m);
 }
 
 static void test_parameters(void **state)
 {
     (void)state;
-    change("float *y", "float *y"); // unchanged: accepted
+    change("float *partials", "float *partials"); // unchanged: accepted
     Model *m = plain_model();
     Plan *plan = lower(m);
     if (!plan) fail_msg("%s", m->diag.message);
     plan_destroy(plan);
     model_destroy(m);
-    refused("float *y,", "float *out_y,\n#define y out_y\n", "a parameter 'out_y'");
-    refused("float *y,", "int32_t *y,", "parameter 'y': expected f32, found i32");
+    refused("float *partials,", "float *out,\n#define partials out\n", "a parameter 'out'");
+    refused("float *partials,", "int32_t *partials,", "parameter 'partials': expected f32, found i32");
     refused("const float *x,", "float *x,", "parameter 'x': expected const f32, found f32");
-    refused("const float *x,", "const double *x,", "templates/cpu/gemm.c:");
+    refused("const float *x,", "const double *x,", "templates/cpu/sumsq.c:");
 }
 
 static int setup(void **state)
@@ -72,7 +72,7 @@ static int teardown(void **state)
 {
     (void)state;
     char path[64];
-    snprintf(path, sizeof path, "%s/gemm.c", folder);
+    snprintf(path, sizeof path, "%s/sumsq.c", folder);
     return unlink(path) || rmdir(folder);
 }
 

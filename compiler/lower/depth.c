@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parts and depths of units (pass.h), and where what may wait is put.
+#include "compiler/lower/pass.h"
+
+static uint8_t part_of(const Lower *l, uint32_t u) {
+    const Unit *unit = &l->units[u];
+    const Node *node = model_at(l->m, unit->node);
+    uint8_t newest = PART_FORWARD;
+    bool reads = false;
+    for (uint32_t i = 0; i < unit->n_reads; i++) {
+        uint32_t from = fuse_dependency(l, u, i);
+        if (!from) continue;
+        reads = true;
+        if (l->units[from].part > newest) newest = l->units[from].part;
+    }
+    if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH)
+        return newest;
+    if (unit->kind == UNIT_EFFECT && node->op != OP_UPDATE && reads) return newest;
+    uint8_t own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_part : node->part;
+    return own > newest ? own : newest;
+}
+
+// How much deeper than what it reads a unit lies.
+static int32_t gap_of(const Lower *l, const Unit *unit) {
+    return unit->kind == UNIT_KERNEL || unit->kind == UNIT_FINISH || fuse_is_indexed(l, unit);
+}
+
+// `least`: by unit, before what it reads counts.
+static void fill_depths(Lower *l, const int32_t *least) {
+    for (uint32_t at = 2; at < l->n_units; at++) {
+        uint32_t u = fuse_unit_at(l, at);
+        Unit *unit = &l->units[u];
+        if (unit->kind == UNIT_NONE) continue;
+        unit->part = part_of(l, u);
+        unit->depth = least[u];
+        for (uint32_t i = 0; i < unit->n_reads; i++) {
+            uint32_t from = fuse_dependency(l, u, i);
+            if (!from || l->units[from].part != unit->part) continue;
+            if (l->units[from].depth > unit->depth) unit->depth = l->units[from].depth;
+        }
+        unit->depth += gap_of(l, unit);
+    }
+}
+
+// The least depth of a reader in the same part, by unit; `weights`: all its readers are products of
+// rows, which nothing waits for.
+static void find_readers(const Lower *l, int32_t *first, bool *weights) {
+    for (uint32_t u = 0; u < l->n_units; u++) {
+        first[u] = INT32_MAX;
+        weights[u] = true;
+    }
+    for (uint32_t u = 1; u < l->n_units; u++) {
+        const Unit *unit = &l->units[u];
+        for (uint32_t i = 0; unit->kind != UNIT_NONE && i < unit->n_reads; i++) {
+            uint32_t from = fuse_dependency(l, u, i);
+            if (!from || l->units[from].part != unit->part) continue;
+            if (unit->depth < first[from]) first[from] = unit->depth;
+            weights[from] &= unit->kind == UNIT_KERNEL && l->m->nodes[unit->node].op == OP_MATMUL_W;
+        }
+    }
+}
+
+// What backward computes again for gradients of weights alone is made beside other row programs on
+// the same values, at the depth these gradients have; they follow.
+static void push_weights(Lower *l, int32_t *least) {
+    int32_t *first = ARENA_ARRAY(l->arena, int32_t, l->n_units);
+    bool *weights = ARENA_ARRAY(l->arena, bool, l->n_units);
+    find_readers(l, first, weights);
+    for (uint32_t u = 1; u < l->n_units; u++) {
+        const Unit *unit = &l->units[u];
+        if (unit->kind == UNIT_STORE && unit->depth == 0 && unit->part == PART_BACKWARD &&
+            first[u] != INT32_MAX && weights[u])
+            least[u] = first[u];
+    }
+    fill_depths(l, least);
+}
+
+// Sums over rows that only add to gradients end together, once per layer.
+static void gather_finishes(Lower *l) {
+    const Model *m = l->m;
+    int32_t *most = ARENA_ARRAY(l->arena, int32_t, (uint32_t)m->n_layers + 2);
+    bool *only = ARENA_ARRAY(l->arena, bool, l->n_units);
+    memset(only, true, sizeof *only * l->n_units);
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t u = 1; u < l->n_units; u++) {
+            Unit *unit = &l->units[u];
+            uint32_t from = unit->kind == UNIT_EFFECT && unit->n_reads == 1 &&
+                                    m->nodes[unit->node].op == OP_ACCUMULATE
+                                ? fuse_dependency(l, u, 0)
+                                : 0;
+            bool sum = from && l->units[from].kind == UNIT_FINISH && only[from] &&
+                       l->units[from].part == PART_BACKWARD;
+            int layer = lower_layer(l, unit->node) + 1;
+            if (layer < 0 || layer > m->n_layers + 1 || !sum) continue;
+            if (pass)
+                unit->depth = l->units[from].depth = most[layer];
+            else if (l->units[from].depth > most[layer])
+                most[layer] = l->units[from].depth;
+        }
+    }
+}
+
+// A row unit of depth 0 hangs on values of earlier parts only: it is computed with its first
+// reader, not at the start of the part, where its result would wait in memory.
+static void delay_hanging(Lower *l) {
+    int32_t *need = ARENA_ARRAY(l->arena, int32_t, l->n_units);
+    for (uint32_t u = 0; u < l->n_units; u++) need[u] = INT32_MAX;
+    for (uint32_t at = l->n_units - 1; at >= 2; at--) {
+        uint32_t u = fuse_unit_at(l, at);
+        Unit *unit = &l->units[u];
+        if (unit->kind == UNIT_NONE) continue;
+        bool hanging = unit->depth == 0 && (unit->kind == UNIT_ROW || unit->kind == UNIT_STORE);
+        if (hanging && need[u] != INT32_MAX && need[u] > 0) unit->depth = need[u];
+        for (uint32_t i = 0; i < unit->n_reads; i++) {
+            uint32_t from = fuse_dependency(l, u, i);
+            if (!from || l->units[from].part != unit->part) continue;
+            int32_t at_most = unit->depth - gap_of(l, unit);
+            if (at_most < need[from]) need[from] = at_most;
+        }
+    }
+}
+
+void fuse_depths(Lower *l) {
+    int32_t *least = ARENA_ARRAY(l->arena, int32_t, l->n_units);
+    fill_depths(l, least);
+    if (!l->options->no_fusion) push_weights(l, least);
+    delay_hanging(l);
+    if (!l->options->no_fusion) gather_finishes(l);
+}
