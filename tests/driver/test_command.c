@@ -227,6 +227,38 @@ static double metric_of(const char *run, int step, const char *name) {
     return number;
 }
 
+// "train/block 02/load" -> "`train/block NN/load`", as the page has it.
+static void page_name(const char *key, char out[128]) {
+    const char *digits = strpbrk(key, "0123456789");
+    bool block = digits && !strncmp(key, "train/block ", 12),
+         group = digits && strstr(key, "(group ");
+    if (block) snprintf(out, 128, "`train/block NN%s`", strchr(digits, '/'));
+    else if (group) snprintf(out, 128, "`%.*sN)`", (int)(digits - key), key);
+    else snprintf(out, 128, "`%s`", key);
+    char *unscaled = strstr(out, " unscaled`");
+    if (unscaled) strcpy(unscaled, "`");
+}
+
+static void every_metric_is_on_the_page(void **state) {
+    (void)state;
+    size_t n;
+    const char *page = read_whole(MOEC_SOURCE_DIR "/docs/run.md", &n);
+    static const char *const files[] = { "metrics.jsonl", "eval.jsonl" };
+    for (int i = 0; i < 2; i++) {
+        json_t *line = json_loads(read_whole(path_in(reference, files[i]), &n),
+                                  JSON_DISABLE_EOF_CHECK, NULL), *value;
+        assert_non_null(line);
+        const char *key;
+        json_object_foreach(line, key, value) {
+            char name[128];
+            page_name(key, name);
+            if (!strstr(page, name)) print_error("docs/run.md lacks %s\n", name);
+            assert_non_null(strstr(page, name));
+        }
+        json_decref(line);
+    }
+}
+
 static void metrics_have_their_names(void **state) {
     (void)state;
     char *run = path_in(folder, "metrics");
@@ -378,6 +410,7 @@ int main(void) {
         cmocka_unit_test(evaluates_and_samples),
         cmocka_unit_test(data_formats),
         cmocka_unit_test(documents_do_not_see_each_other),
+        cmocka_unit_test(every_metric_is_on_the_page),
         cmocka_unit_test(metrics_have_their_names),
         cmocka_unit_test(skipped_steps),
         cmocka_unit_test(accumulation_is_the_sum),
