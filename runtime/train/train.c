@@ -209,7 +209,7 @@ static Status watch_skips(Trainer *t) {
     if (!skipped) return OK;
     progress_say(&t->progress,
                  "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
-                 (long long)t->state.step, t->loss, t->grad_norm);
+                 (long long)t->state.step, t->loss, fabs(t->grad_norm)); // a NaN has no sign
     if (t->skips < SKIPS_BEFORE_FAILURE) return OK;
     return status_fail(
         ERR_NUMERIC,

@@ -2,9 +2,9 @@
 // Training, evaluating and sampling from a plan, and the folder of a run.
 //
 //   RUN/plan.txt          the plan that trains              RUN/checkpoints/   see checkpoint.h
-//   RUN/plan-sample.txt   a plan of one sequence, if any    RUN/metrics.jsonl, eval.jsonl, loss.svg,
-//   RUN/run.json          model, origin, options               events.out.tfevents.*: see journal.h
-//   RUN/spec/             the spec as it was, if any        RUN/lock           held while training
+//   RUN/plan-sample.txt   a plan of one sequence, if any    RUN/lock           held while training
+//   RUN/run.json          model, origin, options            RUN/metrics.jsonl, eval.jsonl,
+//   RUN/spec/             the spec as it was, if any            loss.svg, events.out.*: journal.h
 //
 // A run is a function of its plan, options and data: the same steps give the same bits whatever the
 // threads, and whether it was interrupted and resumed or not. (A run limited by --seconds is not:

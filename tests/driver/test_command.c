@@ -2,6 +2,7 @@
 // The `moec` command from spec to sample, on a small model: the same bits whatever the threads,
 // after a resume, after a kill, and from the saved plan without the compiler.
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,11 +155,171 @@ static void data_formats(void **state) {
     data = tokens;
     expect_exit(0, TRAIN(b, "--tokens", "uint16"));
     same_state(reference, b, 6);
+    static uint8_t wide[4 * SMALL_DATA + 128];
+    for (size_t i = 0; i < n; i++) wide[128 + 4 * i] = (uint8_t)text[i];
+    char *file = path_in(folder, "wide"), *c = path_in(folder, "from-wide"),
+         *d = path_in(folder, "from-npy");
+    data = file;
+    write_file(file, wide + 128, 4 * n);
+    expect_exit(0, TRAIN(c, "--tokens", "uint32"));
+    same_state(reference, c, 6);
+    memcpy(wide, "\x93NUMPY\x01\x00\x76\x00", 10);
+    memset(wide + 10, ' ', 118);
+    int used = sprintf((char *)wide + 10,
+                       "{'descr': '<u4', 'fortran_order': False, 'shape': (%d,), }", SMALL_DATA);
+    wide[10 + used] = ' ', wide[127] = '\n';
+    write_file(file, wide, 4 * n + 128);
+    expect_exit(0, TRAIN(d, "--tokens", "uint32"));
+    same_state(reference, d, 6);
+    expect_exit(2, TRAIN(path_in(folder, "bad"), "--tokens", "uint16"));
+    expect_error("hint: --tokens uint32");
+    data = tokens;
     ids[4001] = 1; // 256 + something at token 2000
     write_file(tokens, ids, 2 * n);
     expect_exit(2, TRAIN(path_in(folder, "bad"), "--tokens", "uint16"));
     data = plain;
     expect_error("at offset 4000, but the model's vocabulary is 256");
+}
+
+static double perplexity(void) {
+    const char *at = strstr(command_output(), "perplexity ");
+    assert_non_null(at);
+    return strtod(at + 11, NULL);
+}
+
+// Two documents in one sequence are worth what they are worth in a sequence each: attention,
+// positions and targets keep them apart.
+static void documents_do_not_see_each_other(void **state) {
+    (void)state;
+    char *run = path_in(folder, "documents");
+    expect_exit(0, TRAIN(run, "--eos", "10")); // a document is a line
+    static const char packed[] = "five jugs\npack my box\nwith five\n";
+    char *together = path_in(folder, "together"), *parts[3];
+    write_file(together, packed, 32);
+    const char *at = packed;
+    for (int i = 0; i < 3; i++) {
+        size_t n = strcspn(at, "\n") + 1;
+        parts[i] = path_in(folder, (const char *[]) { "line-1", "line-2", "line-3" }[i]);
+        write_file(parts[i], at, n);
+        at += n;
+    }
+    expect_exit(0, COMMAND(moec, "eval", run, "--eval-data", together));
+    assert_non_null(strstr(command_output(), "over 29 bytes")); // a document's first is no target
+    double whole = perplexity();
+    expect_exit(0, COMMAND(moec, "eval", run, "--eval-data", parts[0], parts[1], parts[2]));
+    assert_non_null(strstr(command_output(), "over 29 bytes"));
+    assert_true(whole > 100 && fabs(perplexity() - whole) < 0.0015); // its last digit
+    expect_exit(0, COMMAND(moec, "eval", reference, "--eval-data", together)); // no ends: one
+    assert_non_null(strstr(command_output(), "over 31 bytes"));
+}
+
+// The metric of line `step`, NAN where it is null.
+static double metric_of(const char *run, int step, const char *name) {
+    size_t n;
+    char *line = read_whole(path_in(run, "metrics.jsonl"), &n);
+    for (int i = 1; i < step; i++) line = strchr(line, '\n') + 1;
+    json_t *object = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+    const json_t *value = json_object_get(object, name);
+    if (!value) print_error("no %s\n", name);
+    assert_non_null(value);
+    double number = json_is_null(value) ? NAN : json_number_value(value);
+    json_decref(object);
+    return number;
+}
+
+// "train/block 02/load" -> "`train/block NN/load`", as the page has it.
+static void page_name(const char *key, char out[128]) {
+    const char *digits = strpbrk(key, "0123456789");
+    bool block = digits && !strncmp(key, "train/block ", 12),
+         group = digits && strstr(key, "(group ");
+    if (block) snprintf(out, 128, "`train/block NN%s`", strchr(digits, '/'));
+    else if (group) snprintf(out, 128, "`%.*sN)`", (int)(digits - key), key);
+    else snprintf(out, 128, "`%s`", key);
+    char *unscaled = strstr(out, " unscaled`");
+    if (unscaled) strcpy(unscaled, "`");
+}
+
+static void every_metric_is_on_the_page(void **state) {
+    (void)state;
+    size_t n;
+    const char *page = read_whole(MOEC_SOURCE_DIR "/docs/run.md", &n);
+    static const char *const files[] = { "metrics.jsonl", "eval.jsonl" };
+    for (int i = 0; i < 2; i++) {
+        json_t *line = json_loads(read_whole(path_in(reference, files[i]), &n),
+                                  JSON_DISABLE_EOF_CHECK, NULL), *value;
+        assert_non_null(line);
+        const char *key;
+        json_object_foreach(line, key, value) {
+            char name[128];
+            page_name(key, name);
+            if (!strstr(page, name)) print_error("docs/run.md lacks %s\n", name);
+            assert_non_null(strstr(page, name));
+        }
+        json_decref(line);
+    }
+}
+
+static void metrics_have_their_names(void **state) {
+    (void)state;
+    char *run = path_in(folder, "metrics");
+    expect_exit(0, TRAIN(run, "--peak", "50", "--held-out", "0"));
+    for (int step = 1; step <= 6; step++) {
+        double loss = metric_of(run, step, "train/CE loss");
+        assert_true(fabs(metric_of(run, step, "train/PPL") / exp(loss) - 1) < 1e-6);
+        double balance = metric_of(run, step, "train/load balancing loss");
+        assert_true(fabs(metric_of(run, step, "train/total loss") - loss - balance) < 1e-6);
+        assert_true(metric_of(run, step, "train/block 02/load balancing loss") == balance);
+        double uneven = metric_of(run, step, "train/block 02/load imbalance");
+        assert_true(uneven >= 1 && uneven <= 2); // of 4 experts, 2 of which a token has
+        assert_true(metric_of(run, step, "train/block 02/dropped") == 0);
+        assert_true(metric_of(run, step, "optim/LR (group 1)") > 0);
+        // MFU is speed times the model's FLOPs over the peak: the same ratio at every step.
+        double ratio = metric_of(run, step, "throughput/device/MFU") /
+                       metric_of(run, step, "throughput/device/TPS");
+        double first = metric_of(run, 1, "throughput/device/MFU") /
+                       metric_of(run, 1, "throughput/device/TPS");
+        assert_true(ratio > 0 && fabs(ratio / first - 1) < 1e-6);
+    }
+    expect_error("group 0: ");
+    expect_error("weight decay 0.1");
+    assert_true(file_exists(path_in(run, "loss.svg")));
+}
+
+// A token that makes a gradient infinite: the kernels skip its steps, and training goes on.
+static void skipped_steps(void **state) {
+    (void)state;
+    static const char text[] =
+        "local m = require \"moec\"\n"
+        "return m.model {\n"
+        "  name = \"trap\", vocab = 256, width = 32, sequence = 32,\n"
+        "  layers = m.stack(1, m.block {\n"
+        "    attention = { heads = 2, rope = true },\n"
+        "    ffn = function(x)\n"
+        "      local wild = m.exp(m.where(m.eq(m.tokens(), 7), 1000, 0))\n"
+        "      m.loss(\"trap\", m.sum(x) * wild, 1e-6)\n"
+        "      return m.linear(\"out\", x, 32)\n"
+        "    end,\n"
+        "  }),\n"
+        "}\n";
+    char *trap = path_in(folder, "trap.lua"), *run = path_in(folder, "trap"),
+         *file = path_in(folder, "trap-data");
+    static char bytes[1025];
+    for (int i = 0; i < 1025; i++) bytes[i] = (char)('a' + i % 10);
+    bytes[500] = 7;
+    write_file(trap, text, sizeof text - 1);
+    write_file(file, bytes, sizeof bytes);
+    expect_exit(0, COMMAND(moec, "train", trap, "--data", file, "--out", run, "--steps", "12",
+                           "--batch", "256")); // 32 sequences: an epoch is 4 steps
+    expect_error("trained 12 steps (3 skipped)");
+    int skipped = 0;
+    for (int step = 1; step <= 12; step++) {
+        int now = metric_of(run, step, "optim/step skipped") == 1;
+        assert_int_equal(now, isnan(metric_of(run, step, "optim/total grad norm")));
+        skipped += now;
+        assert_true(metric_of(run, step, "optim/steps skipped") == skipped);
+        assert_false(isnan(metric_of(run, step, "train/CE loss"))); // the weights stay finite
+    }
+    assert_int_equal(skipped, 3);
 }
 
 static void accumulation_is_the_sum(void **state) {
@@ -248,6 +409,10 @@ int main(void) {
         cmocka_unit_test(saved_plan_without_the_compiler),
         cmocka_unit_test(evaluates_and_samples),
         cmocka_unit_test(data_formats),
+        cmocka_unit_test(documents_do_not_see_each_other),
+        cmocka_unit_test(every_metric_is_on_the_page),
+        cmocka_unit_test(metrics_have_their_names),
+        cmocka_unit_test(skipped_steps),
         cmocka_unit_test(accumulation_is_the_sum),
         cmocka_unit_test(wrong_commands),
     };

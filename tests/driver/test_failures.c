@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A full disk and a folder that may not be written: a clear error, nothing lost, and the same bits
-// once there is space again. A limit on file sizes stands for a full disk; where the test may mount,
-// a small file system is one.
+// once there is space again. A limit on file sizes stands for a full disk; where the test may
+// mount, a small file system is one.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGKILL at random moments of training and of checkpointing. After each: every checkpoint that
-// bears its name is whole, and `moec resume` goes on. In the end nothing is lost: state, metrics and
-// evaluations are those of a run that nobody interrupted, bit for bit.
+// bears its name is whole, and `moec resume` goes on. In the end nothing is lost: state, metrics
+// and evaluations are those of a run that nobody interrupted, bit for bit.
 //
 // The moments are of three kinds: so long after the start (compiling, loading, cutting files), so
 // long after a step (training), and so long after a checkpoint's temporary folder appears (saving).

@@ -49,7 +49,8 @@ static void full_disk_is_an_error(void **state) {
     FILE *file = fopen("/dev/full", "a");
     if (!file) skip();
     json_t *line = json_pack("{s:i}", "step", 1);
-    expect_failure(metrics_write(file, "m", line), ERR_IO, "cannot write m: No space left on device\n  hint: free some space");
+    expect_failure(metrics_write(file, "m", line), ERR_IO,
+                   "cannot write m: No space left on device\n  hint: free some space");
     json_decref(line);
     fclose(file);
 }
