@@ -103,13 +103,18 @@ static int64_t chunks(const Contract *c, int64_t rows) {
     return c->d->experts ? rows / c->chunk + c->d->experts : div_up(rows, c->chunk);
 }
 
+// The size of nearly equal parts of n, at most `limit` each, as a multiple of `grain`.
+static int64_t even(int64_t n, int64_t limit, int64_t grain) {
+    return round_up(div_up(n, div_up(n, limit)), grain);
+}
+
 static void cut(Contract *c) {
     const KernelDesc *d = c->d;
     bool both = d->mid > 1 && d->each > 1;
     int64_t problems = both ? d->mid * d->each : d->each, rows = both ? d->rows : d->rows * d->mid;
     bool whole = c->post || c->pre;
     c->chunk = CHUNK_ROWS;
-    c->range = whole ? c->panels : min_i64(c->panels, c->copy ? 16 : 8);
+    c->range = whole ? c->panels : even(c->panels, c->copy ? 16 : 8, 1);
     int64_t row_bytes = max_i64(c->post ? c->panels * PANEL * 4 : 0, c->pre ? c->copy_row * 4 : 0);
     while (c->chunk > ROW_TILE && c->chunk * row_bytes > NEAR) c->chunk /= 2;
     while (problems * div_up(rows, c->chunk) * div_up(c->panels, c->range) < ENOUGH_TILES) {
@@ -352,7 +357,7 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
 // Both operands are packed anew for every tile, so tiles are large, and rather square than long.
 static void cut_weights(const KernelDesc *d, int64_t problems, int64_t *k, int64_t *n) {
     if (d->precision == PRECISION_BF16) {
-        *k = min_i64(1024, round_up(d->k, PANEL)), *n = min_i64(1024, round_up(d->n, 2 * PANEL));
+        *k = even(d->k, 1024, PANEL), *n = even(d->n, 1024, 2 * PANEL);
         while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES / 2) {
             if (*n > 2 * PANEL && *n >= *k)
                 *n = round_up(*n / 2, 2 * PANEL);

@@ -13,8 +13,9 @@
 
 typedef struct Launch {
     PoolTile function;
-    void *const *args;
+    void *const *args; // of each trip in turn
     int64_t tiles;
+    uint32_t n_args;
 } Launch;
 
 struct Exec {
@@ -52,14 +53,17 @@ static void expand_program(Exec *exec, uint32_t number) {
     const Plan *plan = exec->plan;
     const PlanProgram *program = &plan->programs[number];
     Launch *launches = exec->launches[number] = ARENA_ARRAY(exec->arena, Launch, program->n_instrs);
-    void **args = ARENA_ARRAY(exec->arena, void *, program->n_operands);
-    for (uint32_t i = 0; i < program->n_operands; i++) {
-        args[i] = exec_buffer(exec, program, program->operands[i].buffer);
-    }
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        launches[i] = (Launch){ jit_function(exec->jit, instr->kernel), args + instr->operands,
-                                plan->kernels[instr->kernel].tiles };
+        const PlanRepeat *repeat = plan_repeat(program, i);
+        uint32_t n = instr->n_operands, trips = repeat ? (uint32_t)repeat->trip : 1;
+        void **args = ARENA_ARRAY(exec->arena, void *, (size_t)n * trips + 1);
+        for (uint32_t k = 0; k < n * trips; k++) {
+            const PlanOperand *operand = &program->operands[instr->operands + k % n];
+            args[k] = (char *)exec_buffer(exec, program, operand->buffer) + k / n * operand->step;
+        }
+        launches[i] = (Launch){ jit_function(exec->jit, instr->kernel), args,
+                                plan->kernels[instr->kernel].tiles, n };
     }
 }
 
@@ -108,14 +112,25 @@ void exec_destroy(Exec *exec) {
 
 /* Running ------------------------------------------------------------------------------------- */
 
+static void run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
+    const Launch *launch = &exec->launches[number][i];
+    double *seconds = exec->seconds ? &exec->seconds[number][i] : NULL;
+    double start = seconds ? time_seconds() : 0;
+    pool_run(exec->pool, launch->function, launch->args + (size_t)trip * launch->n_args,
+             launch->tiles);
+    if (seconds) *seconds += time_seconds() - start;
+}
+
 static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
-    const PlanSegment *s = &exec->plan->programs[number].segments[segment];
-    const Launch *launches = exec->launches[number];
-    double *seconds = exec->seconds ? exec->seconds[number] : NULL;
-    for (int32_t i = s->first; i < s->first + s->n; i++) {
-        double start = seconds ? time_seconds() : 0;
-        pool_run(exec->pool, launches[i].function, launches[i].args, launches[i].tiles);
-        if (seconds) seconds[i] += time_seconds() - start;
+    const PlanProgram *program = &exec->plan->programs[number];
+    const PlanSegment *s = &program->segments[segment];
+    for (int32_t i = s->first, end = s->first + s->n; i < end;) {
+        const PlanRepeat *repeat = plan_repeat(program, i);
+        int32_t n = repeat ? repeat->n : 1;
+        for (int32_t trip = 0; trip < (repeat ? repeat->trip : 1); trip++) {
+            for (int32_t k = i; k < i + n; k++) run_instr(exec, number, k, trip);
+        }
+        i += n;
     }
 }
 

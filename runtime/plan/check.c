@@ -12,6 +12,9 @@
 //   launch      number, types and constness of operands as the kernel's entry has them
 //   alias       no buffer twice in an instruction that writes it
 //   rows        once before, each microbatch in order, once after; every segment; names of a step
+//   repeats     lie in one segment, ascending, apart; what their operands step over they step over
+//               in whole; what is written in steps is read in steps, what each trip writes anew only
+//               inside; every buffer of act they touch lives through all of it
 //   lives       accesses lie inside [first, last]
 //   clash       no two buffers of act share bytes while both live; act's size and lower bound
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
@@ -21,7 +24,7 @@
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and
-// addresses, check_flow.c who writes what and when, check_packed.c copies of weights. Code that
+// addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies of weights. Code that
 // makes plans is not used here.
 #include "runtime/plan/check.h"
 

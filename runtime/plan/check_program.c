@@ -237,11 +237,13 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_buffers(&c));
     TRY(check_segments(&c));
     TRY(check_references(&c));
+    TRY(check_repeats(&c));
     TRY(check_launches(&c));
     TRY(check_rows(&c));
     if (c.is_step) TRY(check_step_rows(&c));
     TRY(check_interface(&c));
     TRY(check_lives(&c));
+    TRY(check_repeat_flow(&c));
     TRY(check_clashes(&c));
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));

@@ -480,7 +480,17 @@ static void parse_interface(Parser *p, PlanProgram *program) {
 
 static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) {
     Arena *arena = p->plan->arena;
-    while (accept(p, "instr ")) {
+    for (;;) {
+        if (accept(p, "repeat ")) {
+            PlanRepeat *repeat =
+                ARENA_PUSH(arena, program->repeats, program->n_repeats, program->cap_repeats);
+            repeat->first = (int32_t)program->n_instrs;
+            repeat->trip = (int32_t)integer(p, 0, INT32_MAX, "a number of trips");
+            literal(p, " of ");
+            repeat->n = (int32_t)integer(p, 0, INT32_MAX, "a number of instructions");
+            newline(p);
+        }
+        if (!accept(p, "instr ")) return;
         int64_t number = program->n_instrs;
         PlanInstr *instr =
             ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs);
@@ -494,7 +504,8 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
             uint32_t buffer = reference(p, &p->buffers, "a buffer");
             PlanOperand *operand =
                 ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands);
-            *operand = (PlanOperand){ buffer, (uint8_t)mode };
+            *operand = (PlanOperand){ buffer, (uint8_t)mode, 0 };
+            if (accept(p, " step ")) operand->step = address(p);
             instr->n_operands++;
         }
         newline(p);

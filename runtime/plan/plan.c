@@ -28,6 +28,14 @@ PlanProgram *plan_program(const Plan *plan, const char *name) {
     return NULL;
 }
 
+const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr) {
+    for (uint32_t i = 0; i < program->n_repeats; i++) {
+        const PlanRepeat *repeat = &program->repeats[i];
+        if (instr >= repeat->first && instr < (int64_t)repeat->first + repeat->n) return repeat;
+    }
+    return NULL;
+}
+
 int dtype_bytes(Dtype dtype) {
     static const int bytes[N_DTYPES] = {
 #define X(name, text, c_type, size) size,

@@ -115,9 +115,13 @@ typedef struct PlanKernel {
 // followed by any of the others, in any number: their names do not clash. None includes a header.
 typedef struct PlanSource { const char *text; int64_t bytes; Hash hash; } PlanSource;
 
-typedef struct PlanOperand { uint32_t buffer; uint8_t mode; } PlanOperand; // in the order of the kernel's args
+// In the order of the kernel's args. `step`: bytes by which its address moves on with each trip of a repeat.
+typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step; } PlanOperand;
 typedef struct PlanInstr { uint32_t kernel, operands /* first, in program->operands */, n_operands; } PlanInstr;
 typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; // instructions
+// Instructions [first, first + n) of one segment run `trip` times over: a piece of some operands at a time
+// (step * trip is the buffer's size), the whole of the others (step 0).
+typedef struct PlanRepeat { int32_t first, n, trip; } PlanRepeat;
 typedef struct PlanRow { uint32_t segment; int32_t microbatch /* -1: none */, slot; } PlanRow;
 typedef struct PlanInput { uint8_t kind; int32_t k; uint32_t buffer; } PlanInput;
 // One number (or vector) the program reports: buffer in io, added to by every microbatch.
@@ -132,6 +136,7 @@ typedef struct PlanProgram {
     PlanOutput *outputs; uint32_t n_outputs, cap_outputs;
     PlanSegment *segments; uint32_t n_segments, cap_segments;
     PlanInstr *instrs; uint32_t n_instrs, cap_instrs;
+    PlanRepeat *repeats; uint32_t n_repeats, cap_repeats; // ascending, apart
     PlanOperand *operands; uint32_t n_operands, cap_operands;
     PlanRow *rows; uint32_t n_rows, cap_rows;
     int64_t act_bytes, act_bound;     // peak of act, and its lower bound (largest sum of live bytes)
@@ -155,6 +160,7 @@ Plan *plan_create(void);
 void plan_destroy(Plan *plan);                                 // NULL is fine
 int64_t plan_peak(const Plan *plan);                           // bytes, sum of regions
 PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has none
+const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

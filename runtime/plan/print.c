@@ -13,7 +13,8 @@
 //   {program NAME act INT bound INT
 //       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
-//       {segment NAME {instr INT KERNEL {MODE BUFFER}}}   MODE: < read, > write, += add, = in place
+//       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
+//           instr INT KERNEL {MODE BUFFER [step HEX]}}}   MODE: < read, > write, += add, = in place
 //       {row SEGMENT mb INT slot INT}}
 //   end HASH                                              of all bytes before this line
 //
@@ -137,6 +138,7 @@ static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t n
         const PlanOperand *operand = &program->operands[at];
         add_word(out, " ", plan_mode_words, OPERAND_INPLACE + 1, operand->mode);
         add_named(out, " ", buffer_name(program, operand->buffer));
+        if (operand->step) text_printf(out, " step 0x%llx", (unsigned long long)operand->step);
     }
     text_add(out, "\n");
 }
@@ -150,6 +152,11 @@ static void print_segments(const Plan *plan, const PlanProgram *program, Text *o
             if (at < 0 || at >= program->n_instrs) {
                 text_add(out, "?\n");
                 break;
+            }
+            for (uint32_t r = 0; r < program->n_repeats; r++) {
+                const PlanRepeat *repeat = &program->repeats[r];
+                if (repeat->first == at)
+                    text_printf(out, "repeat %d of %d\n", repeat->trip, repeat->n);
             }
             print_instr(plan, program, (uint32_t)at, out);
         }

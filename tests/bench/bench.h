@@ -125,6 +125,7 @@ typedef struct Trial {
 void kit_open(Kit *kit);
 uint32_t kit_add(Kit *kit, const KernelDesc *desc);
 void kit_compile(Kit *kit);
+void compile_progress(void *user, int done, int total, int cached); // to a terminal
 void kit_close(Kit *kit);
 void trial_open(Trial *trial, const Bench *bench, const Kit *kit, uint32_t kernel,
                 const Bound *bound, int n);

@@ -30,7 +30,13 @@ uint32_t kit_add(Kit *kit, const KernelDesc *desc) {
     return kernel;
 }
 
-void kit_compile(Kit *kit) { must(jit_load(kit->plan, NULL, NULL, &kit->jit)); }
+void compile_progress(void *user, int done, int total, int cached) {
+    (void)user, (void)cached;
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, done < total ? "\rcompiling kernel %d of %d " : "\r\033[K", done, total);
+}
+
+void kit_compile(Kit *kit) { must(jit_load(kit->plan, compile_progress, NULL, &kit->jit)); }
 
 void kit_close(Kit *kit) {
     jit_destroy(kit->jit);

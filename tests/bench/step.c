@@ -233,7 +233,8 @@ static void run_model(Bench *bench, Step *s, bool dense, Size size, Result *resu
     result->tokens = (double)(s->plan->tokens * s->plan->microbatches);
     s->flops = result->flops = model_counts(model).train_flops_per_token * result->tokens;
     model_destroy(model);
-    ExecOptions exec = {.threads = bench->threads, .profile = true};
+    ExecOptions exec = {.threads = bench->threads, .profile = true,
+                        .progress = compile_progress};
     must(exec_create(s->plan, &exec, &s->exec));
     exec_init(s->exec, 1);
     run_step(s); // pages and caches
@@ -266,8 +267,10 @@ void step_section(Bench *bench) {
         {"peak_mib", "MiB", 7, 0},           {"loss", "loss", 7, 4},
         {"steps", "steps", 5, 0},
     };
-    const Size size = bench->quick ? (Size){2048, 1, 1} : (Size){8192, 4, 2};
     for (int precision = PRECISION_BF16; precision >= PRECISION_FP32; precision--) {
+        // Steps in fp32 take so long that one, after the one that warms up, must do.
+        Size size = {8192, 4, precision == PRECISION_BF16 ? 2 : 1};
+        if (bench->quick) size = (Size){2048, 1, 1};
         for (int dense = 0; dense < 2; dense++) {
             Step s = {.bench = bench, .precision = precision, .options = options_create()};
             Result result = {0};

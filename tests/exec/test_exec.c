@@ -132,6 +132,22 @@ static void check_twice(const Exec *exec, int64_t tokens) {
     for (int64_t i = 0; i < 2 * tokens; i++) assert_true(packed[i] == weights[i / 2]);
 }
 
+// Trips of a repeat run one after the other, each on its piece.
+static void test_repeat(void **state) {
+    (void)state;
+    Plan *plan = sample_plan(400, 1);
+    sample_halves(plan);
+    Exec *exec = create(plan, 2, true);
+    exec_init(exec, 5);
+    const PlanProgram *halves = plan_program(plan, "halves");
+    assert_int_equal(exec_run(exec, halves, NULL, NULL), OK);
+    const float *weights = exec_region(exec, REGION_weights),
+                *y = exec_buffer(exec, halves, halves->outputs[0].buffer);
+    for (int i = 0; i < 400; i++) assert_true(y[i] == 2 * weights[i] + 1);
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
 // Copies of weights follow them: after the initial values, after the host has written, after a step.
 static void test_packed(void **state) {
     (void)state;
@@ -342,6 +358,7 @@ static void test_no_allocation(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step),           cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_profile),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_initial_values), cmocka_unit_test(test_poison),

@@ -352,3 +352,25 @@ void sample_pack(Plan *plan) {
     sample_row(pack, 0, -1);
     sample_finish(plan);
 }
+
+void sample_halves(Plan *plan) {
+    int64_t tokens = plan->tokens, half = tokens / 2;
+    sample_kernel(plan, "doubled", "const f32 x, mut f32 t",
+                  "    for (int64_t i = tile_begin; i < tile_end; i++) t[i] = 2 * x[i];", half);
+    sample_kernel(plan, "plus", "const f32 t, mut f32 y",
+                  "    for (int64_t i = tile_begin; i < tile_end; i++) y[i] = t[i] + 1;", half);
+    PlanProgram *program = sample_program(plan, "halves");
+    sample_buffer(program, "scale", DTYPE_F32, REGION_weights, 0, tokens, -1, -1);
+    sample_buffer(program, "t", DTYPE_F32, REGION_act, 0, half, 0, 1);
+    sample_buffer(program, "y", DTYPE_F32, REGION_io, 0, tokens, -1, -1);
+    *ARENA_PUSH(arena, program->outputs, program->n_outputs, program->cap_outputs) =
+        (PlanOutput){ "y", 2 };
+    sample_segment(program, "forward");
+    *ARENA_PUSH(arena, program->repeats, program->n_repeats, program->cap_repeats) =
+        (PlanRepeat){ 0, 2, 2 };
+    sample_instr(plan, program, "doubled", "< scale, > t");
+    sample_instr(plan, program, "plus", "< t, > y");
+    program->operands[0].step = program->operands[3].step = half * 4;
+    sample_row(program, 0, 0);
+    sample_finish(plan);
+}

@@ -30,5 +30,7 @@ PlanProgram *sample_program(Plan *plan, const char *name);
 // Gives a sample plan a packed copy of `scale`, each number twice, made by program "pack" and again
 // at the end of the step.
 void sample_pack(Plan *plan);
+// Gives it a program "halves": y = 2 scale + 1, a half at a time, through half a buffer of act.
+void sample_halves(Plan *plan);
 
 #endif

@@ -28,6 +28,8 @@ static const Row rows[] = {
     { "deepseek_v3", NULL, 671.0264, 11.6101, 37.5523, 36.6256, 259.99, 1e4 },
     { "deepseek_v3", "mtp=0", 671.0264, 0, 37.5523, 36.6256, 249.81, 1e4 },
     { "latent_moe", NULL, 6.6124, 0, 0.3713, 0, 2.98, 1e4 },
+    { "bench_cpu", NULL, 0.1233, 0, 0.0352, 0, 0.17, 1e4 },
+    { "bench_cpu", "dense=true", 0.0351, 0, 0.0351, 0, 0.17, 1e4 },
     { "olmo3moe", "size=tiny", 12.91, 0, 1.59, 0, 0, 100 },
     { "olmo3moe", "size=small", 40.86, 0, 4.29, 0, 0, 100 },
     { "olmo3moe", "size=medium", 70.22, 0, 7.37, 0, 0, 100 },
