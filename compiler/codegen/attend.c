@@ -34,7 +34,8 @@ static Status check(const KernelDesc *d) {
         return status_fail(ERR_INPUT, "%s: mxfp8 has no kernel on this target", family);
     if (d->sequence < 1 || d->rows % d->sequence || d->kv_heads < 1 || d->heads % d->kv_heads)
         return status_fail(ERR_INTERNAL,
-                           "%s: %lld rows in sequences of %lld, %d heads over %d: expected multiples",
+                           "%s: %lld rows in sequences of %lld, %d heads over %d: expected "
+                           "multiples",
                            family, (long long)d->rows, (long long)d->sequence, d->heads,
                            d->kv_heads);
     return OK;
@@ -44,7 +45,8 @@ static Status check(const KernelDesc *d) {
 static int64_t parts(const KernelDesc *d, int64_t units) {
     if (d->family == FAMILY_ATTEND_GRAD)
         return units < FEW_UNITS ? min_i64(FEW_UNITS, div_up(d->sequence, 128)) : 1;
-    int64_t scores = d->heads / d->kv_heads * (d->window ? min_i64(d->window, d->sequence) : d->sequence);
+    int64_t seen = d->window ? min_i64(d->window, d->sequence) : d->sequence;
+    int64_t scores = d->heads / d->kv_heads * seen;
     return max_i64(min_i64(div_up(ENOUGH_UNITS, units), scores / PACK_SHARE), 1);
 }
 

@@ -86,8 +86,9 @@ static void store_rows(Emit *em, uint32_t store, Index index, const char *x) {
                             ? emit_text(em, "s%u + row", store)
                             : emit_text(em, "s%u + row * %lld + %s", store, features, index.text);
     if (s->add) {
-        x = features == 1 ? emit_text(em, "%s_load_n(%s, n) + %s", access, where, x)
-                          : emit_text(em, "%s_load_by(%s, %lld, n) + %s", access, where, features, x);
+        x = features == 1
+                ? emit_text(em, "%s_load_n(%s, n) + %s", access, where, x)
+                : emit_text(em, "%s_load_by(%s, %lld, n) + %s", access, where, features, x);
     }
     if (features == 1)
         emit_line(em, "%s_store_n(%s, %s, n);", access, where, x);
@@ -263,28 +264,30 @@ static void heading(Emit *em, const RowLoop *l) {
 
 // k passes over the keys, which are used up.
 static void top_k(Emit *em, const RowLoop *l) {
-    uint32_t val = l->tasks->val;
-    const RowVal *v = at(em, val), *keys = at(em, v->args[0]);
-    bool rows = em->row->by_rows;
-    int32_t n = keys->shape.dim[keys->shape.rank - 1];
-    long long times = (long long)(row_features(&v->shape) / v->attr.k);
-    bool one = row_features(&v->shape) == 1;
-    const char *from = one ? "" : emit_text(em, " + i * %d%s", n, rows ? " * LANES" : "");
-    const char *top =
-        emit_text(em, "top_one%s(m%u%s, %d)", rows ? "_rows" : "", v->args[0], from, n);
+    uint32_t val = l->tasks->val, from = at(em, val)->args[0];
+    const RowVal *v = at(em, val), *keys = at(em, from);
+    bool rows = em->row->by_rows, one = row_features(&v->shape) == 1;
+    int32_t n = keys->shape.dim[keys->shape.rank - 1], k = v->attr.k;
+    long long times = (long long)(row_features(&v->shape) / k);
+    const char *key = emit_text(em, "m%u + i * %d%s", from, n, rows ? " * LANES" : "");
     if (one) {
-        emit_define(em, val, rows ? top : emit_text(em, "vi_splat(%s)", top));
+        emit_line(em, "%s t%u%s;", rows ? "VI" : "int32_t", val, rows ? "" : "[1]");
+        if (rows)
+            emit_line(em, "t%u = top_one_rows(m%u, %d);", val, from, n);
+        else
+            emit_line(em, "top_row(m%u, %d, 1, t%u);", from, n, val);
+        emit_define(em, val, emit_text(em, rows ? "t%u" : "vi_splat(t%u[0])", val));
         if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = x%u[0];", val, val);
         return;
     }
     emit_line(em, "for (int64_t i = 0; i < %lld; i++) {", times);
     if (rows) {
         emit_line(em,
-                  "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, %s);",
-                  v->attr.k, val, v->attr.k, top);
+                  "    for (int64_t k = 0; k < %d; k++) vi_store(m%u + (i * %d + k) * LANES, "
+                  "top_one_rows(%s, %d));",
+                  k, val, k, key, n);
     } else {
-        emit_line(em, "    for (int64_t k = 0; k < %d; k++) m%u[i * %d + k] = %s;", v->attr.k, val,
-                  v->attr.k, top);
+        emit_line(em, "    top_row(%s, %d, %d, m%u + i * %d);", key, n, k, val, k);
     }
     emit_line(em, "}");
 }

@@ -194,11 +194,11 @@ static const char *read_rows(Emit *em, const RowVal *val, Index index) {
     switch (emit_find(em->row, val->load)) {
     case FIND_NONE: return emit_text(em, "%s_splat(l%u[%s])", v, val->load, index.text);
     case FIND_EXPERT:
-        return emit_text(em, "%s_pick(l%u + %s, expert, %lld, vi_splat(0), live)", v, val->load,
+        return emit_text(em, "%s_pick(l%u + %s, expert, %lld, vi_splat(0), live, n)", v, val->load,
                          index.text, features);
     case FIND_SEQUENCE:
-        return emit_text(em, "%s_pick(l%u + %s, sequence, %lld, vi_splat(0), live)", v, val->load,
-                         index.text, features);
+        return emit_text(em, "%s_pick(l%u + %s, sequence, %lld, vi_splat(0), live, n)", v,
+                         val->load, index.text, features);
     case FIND_ACC: {
         int acc = emit_acc(em->row, val->load);
         return emit_text(em, "v_load_by(acc[%d] + (row - row_begin) * acc_stride[%d] + %s, "
@@ -395,8 +395,9 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
         where = emit_text(em, "vi_iota() * %lld", (long long)index.lane);
     }
     if (v->step2) where = emit_text(em, "%s + %s * %lld", where, ids[1], (long long)v->step2);
-    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s)", access_of(em, b), start, ids[0], (long long)step,
-                     where, inside(em, ids[0], v->limit, true));
+    return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s, %s)", access_of(em, b), start, ids[0],
+                     (long long)step, where, inside(em, ids[0], v->limit, true),
+                     em->tail || (rows && !em->rowless) ? "n" : "LANES");
 }
 
 static const char *pick(Emit *em, const Place *place, uint32_t val) {
@@ -440,7 +441,8 @@ static const char *shifted(Emit *em, uint32_t val) {
     emit_line(em, "const VI i%u = vi_splat((int32_t)row - (%d)) + vi_iota();", val, v->attr.k);
     emit_line(em, "const VI in%u = (i%u >= 0) & (i%u < (int32_t)rows) & live;", val, val, val);
     emit_line(em,
-              "const VI is%u = vi_pick(l%u, i%u, 1, vi_splat(0), in%u) == vi_load_n(l%u + row, n);",
+              "const VI is%u = vi_pick(l%u, i%u, 1, vi_splat(0), in%u, n) == "
+              "vi_load_n(l%u + row, n);",
               val, v->load, val, val, v->load);
     return emit_define(em, val,
                        emit_text(em, "vi_select(in%u & is%u, i%u, vi_splat(-1))", val, val, val));

@@ -90,7 +90,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
     see_$entry(segments + sequence * SEQUENCE, low, high, ALL);
     for (int64_t i = 0; i < ALL; i += PANEL) {
         int64_t n = min_of(PANEL, SEQUENCE - i);
-        take_rows_$entry(some, QK_PITCH, k + i * KEYS * QK, $x_narrow, KEYS * QK, QK, n, PANEL, 1.0f);
+        take_rows_$entry(some, QK_PITCH, k + i * KEYS * QK, $x_narrow, KEYS * QK, QK, n, PANEL,
+                         1.0f);
         pack_turned(turned + i * QK_STEPS, some, QK_PITCH, QK_STEPS, PANEL);
         take_rows_$entry(some, VALUE_PITCH, v + i * KEYS * VALUE, $x_narrow, KEYS * VALUE, VALUE, n,
                          PANEL, 1.0f);
@@ -101,8 +102,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
         int64_t q0 = block * BLOCK, n = min_of(BLOCK, SEQUENCE - q0);
         int64_t begin = low[q0] / PANEL * PANEL, end = up(high[q0 + n - 1], PANEL) * PANEL;
         for (int64_t h = 0; h < GROUP; h++) {
-            take_rows_$entry(queries, QK_PITCH, q + (q0 * HEADS + h) * QK, $x_narrow, HEADS * QK, QK,
-                             n, n, $scale < 0.0f ? -1.0f : 1.0f);
+            take_rows_$entry(queries, QK_PITCH, q + (q0 * HEADS + h) * QK, $x_narrow, HEADS * QK,
+                             QK, n, n, $scale < 0.0f ? -1.0f : 1.0f);
             for (int64_t i = 0; i < n; i++) {
                 state[i].top = sinks ? sinks[head * GROUP + h] * LOG2_E : -INFINITE;
                 state[i].sum = sinks ? 1.0f : 0.0f;

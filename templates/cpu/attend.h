@@ -2,8 +2,8 @@
 // What attention forward and backward share; each of their sources begins with a copy of its own.
 //
 // Operands of products lie in scratch as words of 4 bytes: a float, or (`$pairs`) two bf16 numbers
-// that are neighbours along the sum, STEP rows or features per word. Rows and panels are padded with
-// zeros to whole words, 16 words and 32 columns, so nothing here knows of partial vectors.
+// that are neighbours along the sum, STEP rows or features per word. Rows and panels are padded
+// with zeros to whole words, 16 words and 32 columns, so nothing here knows of partial vectors.
 enum { STEP_$entry = $pairs ? 2 : 1 };
 
 INLINE V number_$entry(const void *p, const int narrow, int64_t at, int64_t n) {
@@ -28,7 +28,7 @@ INLINE VI pair_words_$entry(VB a, VB b) {
     return (VI)(__builtin_convertvector(a, VU) | __builtin_convertvector(b, VU) << 16);
 }
 
-/* Which keys a query sees: [low, high). Documents are runs of equal, ascending numbers. ---------- */
+/* Which keys a query sees: [low, high). Documents are runs of equal, ascending numbers. -------- */
 
 static void see_$entry(const int32_t *segments, int32_t *low, int32_t *high, int64_t padded) {
     enum { SEQUENCE = $sequence, CAUSAL = $causal, WINDOW = $window };
@@ -43,7 +43,7 @@ static void see_$entry(const int32_t *segments, int32_t *low, int32_t *high, int
     for (int64_t q = SEQUENCE; q < padded; q++) low[q] = 0x7fffffff, high[q] = 0;
 }
 
-/* Packing ---------------------------------------------------------------------------------------- */
+/* Packing -------------------------------------------------------------------------------------- */
 
 // to[i] = words of `width` numbers from[i * row ..] * factor, for i < rows; zeros up to `all` rows.
 INLINE void take_rows_$entry(float *to, int64_t pitch, const void *from, const int narrow,
@@ -75,7 +75,7 @@ static void weave_$entry(float *panel, int64_t panel_words, const float *from, i
     }
 }
 
-/* Products: c[i, 0..32) = or += sum over s of a[i * a_row + s * a_step] * panel[s, 0..32) -------- */
+/* Products: c[i, 0..32) = or += sum over s of a[i * a_row + s * a_step] * panel[s, 0..32) ------ */
 
 #if $pairs
 enum { BIG_$entry = PAIR_ROWS, WIDE_$entry = PAIR_WIDE };
@@ -159,7 +159,7 @@ SHARED void product_$entry(const float *a, int64_t a_row, int64_t a_step, const 
     }
 }
 
-/* 2^x, relative error 4e-6 for bf16 and 1e-7 for fp32; below 2^-125 that, NaN stays -------------- */
+/* 2^x, relative error 4e-6 for bf16 and 1e-7 for fp32; below 2^-125 that, NaN stays ------------ */
 
 INLINE V exp2_$entry(V x) {
     x = v_max(v_splat(-125.0f), x);

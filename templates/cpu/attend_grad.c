@@ -88,7 +88,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
     _Alignas(64) float q_woven[QUERIES * QK_PITCH], g_woven[QUERIES * V_PITCH];
     _Alignas(64) float some[QUERIES * WIDE], score[BLOCK * PANEL], dp[BLOCK * PANEL];
     _Alignas(64) float p_words[BLOCK * ROW], ds_words[BLOCK * ROW + LANES];
-    _Alignas(64) float ds_pairs[$pairs ? BLOCK / 2 * QUERIES + LANES : 1], dq_sum[QUERIES * QK_COLUMNS];
+    _Alignas(64) float ds_pairs[$pairs ? BLOCK / 2 * QUERIES + LANES : 1];
+    _Alignas(64) float dq_sum[QUERIES * QK_COLUMNS];
     Queries_$entry b;
 
     // Of a tile: which blocks of queries, which blocks of keys, from `of` by `step`.
@@ -98,7 +99,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
     q += t0 * HEADS * QK + head * GROUP * QK, dq += t0 * HEADS * QK + head * GROUP * QK;
     k += t0 * KEYS * QK + head * QK, dk += t0 * KEYS * QK + head * QK;
     v += t0 * KEYS * VALUE + head * VALUE, dv += t0 * KEYS * VALUE + head * VALUE;
-    y += t0 * HEADS * VALUE + head * GROUP * VALUE, g += t0 * HEADS * VALUE + head * GROUP * VALUE;
+    y += t0 * HEADS * VALUE + head * GROUP * VALUE;
+    g += t0 * HEADS * VALUE + head * GROUP * VALUE;
     lse += t0 * HEADS + head * GROUP;
 
     see_$entry(segments + t0, low, high, ALL_QUERIES);
@@ -115,7 +117,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
             take_rows_$entry(some, QK_PITCH, q + row * QK, $x_narrow, HEADS * QK, QK, n, QUERIES,
                              1.0f);
             for (int64_t j = 0; j < QUERIES; j += PANEL)
-                pack_turned(q_turned + j * QK_STEPS, some + j * QK_PITCH, QK_PITCH, QK_STEPS, PANEL);
+                pack_turned(q_turned + j * QK_STEPS, some + j * QK_PITCH, QK_PITCH, QK_STEPS,
+                            PANEL);
             weave_$entry(q_woven, QUERIES / STEP * PANEL, some, QK_PITCH, QUERIES, QK_COLUMNS);
             take_rows_$entry(some, V_PITCH, g + row * VALUE, $g_narrow, HEADS * VALUE, VALUE, n,
                              QUERIES, 1.0f);
@@ -167,7 +170,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
             for (int64_t i = 0; makes_queries && i < n; i++)
                 for (int64_t d = 0; d < QK; d += LANES)
                     put_number_$entry(dq, $y_narrow, (row + i * HEADS) * QK + d,
-                                      v_load(dq_sum + i * QK_COLUMNS + d) * v_splat($scale), QK - d);
+                                      v_load(dq_sum + i * QK_COLUMNS + d) * v_splat($scale),
+                                      QK - d);
         }
     }
     for (int64_t i = 0; makes_keys && i < SEQUENCE; i++) {
@@ -176,8 +180,8 @@ static void tile_$entry(const $x_type *q, const $x_type *k, const $x_type *v,
             put_number_$entry(dk, $y_narrow, i * KEYS * QK + d,
                               v_load(dk_sum + i * QK_COLUMNS + d) * v_splat($scale), QK - d);
         for (int64_t d = 0; d < VALUE; d += LANES)
-            put_number_$entry(dv, $y_narrow, i * KEYS * VALUE + d, v_load(dv_sum + i * V_COLUMNS + d),
-                              VALUE - d);
+            put_number_$entry(dv, $y_narrow, i * KEYS * VALUE + d,
+                              v_load(dv_sum + i * V_COLUMNS + d), VALUE - d);
     }
 }
 

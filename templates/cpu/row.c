@@ -2,8 +2,8 @@
 // The frame of a row program. What fills it is written by compiler/codegen/row_emit.c.
 //
 // Rows are independent of each other but for partial records (one per $tile rows, rows in ascending
-// order), so any partition into calls at multiples of $tile gives the same bits. Rows past `rows` do
-// not exist: nothing of them is read or written.
+// order), so any partition into calls at multiples of $tile gives the same bits. Rows past `rows`
+// do not exist: nothing of them is read or written.
 static void $name($parameters
                   int64_t row_begin, int64_t row_end) {
 $memory

@@ -164,7 +164,8 @@ static void drop(Data *d) {
 /* Runs ----------------------------------------------------------------------------------------- */
 
 static int body_bindings(const Sample *p, Data *d, Use use, const char *loads, Binding *b) {
-    static const char *const names[2][4] = { { "l0", "l1", "l2", "l3" }, { "a0", "a1", "a2", "a3" } };
+    static const char *const names[2][4] = { { "l0", "l1", "l2", "l3" },
+                                             { "a0", "a1", "a2", "a3" } };
     static const char *const outs[] = { "s0", "s1", "s2", "s3", "s4" };
     const char *const *name = names[*loads == 'a'];
     int n = 0;
@@ -198,11 +199,12 @@ static void compare(const Sample *p, const Data *d) {
     const uint16_t *narrow = d->stores[ALONE][1];
     int64_t live = live_rows(p, d) * p->n;
     for (int64_t i = 0; i < live; i++) {
-        if (narrow[i] != lab_bf16(y[i])) fail_msg("bf16 of %.9g: found %.9g", y[i], lab_wide(narrow[i]));
-        if (product[i] != y[i]) fail_msg("pre: y[%lld] is %.9g, operand %.9g", (long long)i, y[i], product[i]);
+        if (narrow[i] != lab_bf16(y[i]))
+            fail_msg("bf16 of %.9g: found %.9g", y[i], lab_wide(narrow[i]));
+        if (product[i] != y[i]) fail_msg("pre: expected %.9g, found %.9g", y[i], product[i]);
     }
-    for (uint32_t i = 0; i < p->body.n_stores; i++)
-        assert_memory_equal(d->stores[ALONE][i], d->stores[POST][i], (size_t)store_bytes(p, (int)i));
+    for (int i = 0; i < (int)p->body.n_stores; i++)
+        assert_memory_equal(d->stores[ALONE][i], d->stores[POST][i], (size_t)store_bytes(p, i));
 }
 
 static void test_uses(void **state) {
