@@ -141,12 +141,12 @@ m.router = m.define("router", {
   local weights = m.gather(score, ids)
   if f.normalize then weights = weights / (m.sum(weights) + 1e-20) end
 
-  if f.balance_loss > 0 then
+  if f.balance_loss ~= 0 then
     local load = m.histogram(ids, count, f.balance)
     local prob = m.mean(score / (m.sum(score) + 1e-20), f.balance)
     m.loss("balance", count * m.sum(load / m.max(m.sum(load), 1) * prob), f.balance_loss)
   end
-  if f.z_loss > 0 then m.loss("z", m.log_sum_exp(logits) ^ 2, f.z_loss) end
+  if f.z_loss ~= 0 then m.loss("z", m.log_sum_exp(logits) ^ 2, f.z_loss) end
   if correction then
     m.update(correction, m.histogram(ids, count), function(old, load)
       return old + f.correction * m.sign(m.mean(load) - load)
@@ -251,7 +251,7 @@ m.model = m.define("model", {
   local logits = head(m.scope("norm", f.norm, x))
   m.expect("the head's output", logits, f.vocab)
   m.loss("ce", m.cross_entropy(logits, m.labels()))
-  if f.z_loss > 0 then m.loss("z", m.log_sum_exp(logits) ^ 2, f.z_loss) end
+  if f.z_loss ~= 0 then m.loss("z", m.log_sum_exp(logits) ^ 2, f.z_loss) end
   if f.mtp then m.scope("mtp", f.mtp, x, embed, head) end
   return logits
 end)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec COMMAND ...`: finds the subcommand, answers --help and --version.
+#include <errno.h>
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
@@ -57,7 +58,7 @@ static int unknown_command(const char *name) {
     return driver_fail(ERR_ARGUMENT);
 }
 
-int main(int argc, char **argv) {
+static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return 2;
@@ -76,4 +77,12 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return print_help(command);
     return commands[command].run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+    file_hold_standard();
+    int result = run(argc, argv);
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
+    return driver_fail(status_fail(ERR_IO, "the standard output cannot be written: %s",
+                                   strerror(errno)));
 }

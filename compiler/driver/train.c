@@ -70,6 +70,10 @@ static Plan *lower(Model *model, const LowerOptions *options) {
     return NULL;
 }
 
+static bool leads_out(const char *path) {
+    return path[0] == '/' || !strncmp(path, "../", 3) || strstr(path, "/../");
+}
+
 // Copies of the source files, for the record: paths below the spec's folder stay.
 static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, int *n) {
     const char *slash = strrchr(spec, '/');
@@ -81,7 +85,7 @@ static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, i
         if (!file->path || !file->text) continue;
         const char *name = file->path;
         if (!strncmp(name, spec, base)) name += base;
-        if (name[0] == '/' || strstr(name, "..")) name = strrchr(file->path, '/') + 1;
+        if (leads_out(name)) name = strrchr(file->path, '/') + 1;
         files[(*n)++] =
             (RunFile){ arena_printf(arena, "spec/%s", name), file->text, strlen(file->text) };
     }

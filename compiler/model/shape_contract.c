@@ -139,12 +139,16 @@ bool shape_matmul_w(Shape *s) {
 /* Attention ------------------------------------------------------------------------------------ */
 
 static void hint_divisors(Model *m, int32_t heads, int32_t groups) {
-    int32_t below = groups, above = groups;
-    do below--;
-    while (below > 0 && heads % below);
-    do above++;
-    while (above <= heads && heads % above);
-    if (above > heads)
+    int32_t below = 0, above = INT32_MAX; // the nearest divisors of heads
+    for (int32_t i = 1; i <= heads / i; i++) {
+        if (heads % i) continue;
+        const int32_t pair[] = { i, heads / i };
+        for (int k = 0; k < 2; k++) {
+            if (pair[k] < groups && pair[k] > below) below = pair[k];
+            if (pair[k] > groups && pair[k] < above) above = pair[k];
+        }
+    }
+    if (groups > heads)
         diag_hint(m, "%d does not divide %d; %d does", groups, heads, heads);
     else if (below < 1)
         diag_hint(m, "%d does not divide %d; %d does", groups, heads, above);

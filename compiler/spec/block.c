@@ -53,6 +53,17 @@ static const char *says_plain(const char *type) {
     return NULL;
 }
 
+// A table of entries 1 .. n and nothing else.
+static bool is_list(lua_State *L, int i) {
+    if (!is_plain_table(L, i)) return false;
+    lua_Integer n = luaL_len(L, i), found = 0;
+    for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1)) {
+        lua_Integer at = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
+        found += at >= 1 && at <= n ? 1 : n + 1;
+    }
+    return found == n;
+}
+
 // Whether the value on top is of the plain type; a whole float becomes an integer.
 static bool fits_plain(lua_State *L, const char *type) {
     int lua = lua_type(L, -1), whole = 0;
@@ -66,7 +77,7 @@ static bool fits_plain(lua_State *L, const char *type) {
     if (!strcmp(type, "number")) return lua == LUA_TNUMBER && !isnan(lua_tonumber(L, -1));
     if (!strcmp(type, "boolean")) return lua == LUA_TBOOLEAN;
     if (!strcmp(type, "string")) return lua == LUA_TSTRING;
-    if (!strcmp(type, "list")) return is_plain_table(L, lua_gettop(L));
+    if (!strcmp(type, "list")) return is_list(L, lua_gettop(L));
     return is_callable(L, lua_gettop(L)); // function, block
 }
 
@@ -106,6 +117,10 @@ static void push_expected(Spec *S, const Row *row) {
 static const char *hint_for_value(Spec *S, const Row *row, int value) {
     lua_State *L = S->L;
     bool size = row_has_type(row, "size");
+    if (size && lua_type(L, value) == LUA_TNUMBER && lua_tonumber(L, value) > INT32_MAX)
+        return fault_hint(S, "sizes go up to %d", (int)INT32_MAX);
+    if (row_has_type(row, "list") && is_plain_table(L, value))
+        return "a list has no named entries and no gaps: { a, b }";
     if (size && lua_type(L, value) == LUA_TNUMBER && !lua_isinteger(L, value) &&
         lua_tonumber(L, value) > 0 && lua_tonumber(L, value) < INT32_MAX) {
         return fault_hint(S,

@@ -23,6 +23,7 @@ enum {
     LIMIT_CONSTANTS = 1000 * 1000, // numbers in vectors
     LIMIT_LOG = 1 << 20,           // bytes printed
     LIMIT_SOURCE = 1 << 20,        // bytes of one source file
+    LIMIT_NAME = 200,              // bytes of a model's name
     HOOK_PERIOD = 1000,
 };
 #define LIMIT_FEATURES ((int64_t)1 << 40) // elements of one parameter, features of one value

@@ -151,9 +151,11 @@ static _Noreturn void matches_nothing(Spec *S, Place place, const char *glob) {
 }
 
 static void apply_pattern(Spec *S, const Rule *rule, Place place) {
+    static const char gaps[] = ", \t\n";
+    if (!rule->pattern[strspn(rule->pattern, gaps)]) matches_nothing(S, place, rule->pattern);
     for (const char *s = rule->pattern; *s;) {
-        s += strspn(s, ", \t\n");
-        size_t n = strcspn(s, ", \t\n");
+        s += strspn(s, gaps);
+        size_t n = strcspn(s, gaps);
         if (!n) break;
         const char *glob = lua_pushlstring(S->L, s, n);
         bool found = false;

@@ -138,8 +138,8 @@ static void read_sizes(lua_State *L, const char *what, const char *name, Type *t
         lua_geti(L, 2, i + 1);
         lua_Integer size = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &whole) : 0;
         if (size < 1 || size > INT32_MAX)
-            fault_simple(S, "%s '%s': axis %d is %s, must be a positive integer", what, name, i + 1,
-                         describe(L, -1));
+            fault_simple(S, "%s '%s': axis %d is %s, must be an integer from 1 to %d", what, name,
+                         i + 1, describe(L, -1), INT32_MAX);
         type->dim[i] = (int32_t)size;
         lua_pop(L, 1);
     }

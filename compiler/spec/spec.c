@@ -103,11 +103,44 @@ static int64_t integer_field(lua_State *L, int block, const char *name) {
     return n;
 }
 
+// Whether the bytes are UTF-8 without control characters: a terminal, a plan and JSON hold them.
+static bool is_line(const char *text, size_t n) {
+    for (size_t i = 0; i < n;) {
+        unsigned char c = (unsigned char)text[i++];
+        int more = c < 0x80 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+        uint32_t code = more ? c & (0x3fu >> more) : c;
+        if (c < ' ' || c == 0x7f || (c >= 0x80 && c < 0xc2) || c > 0xf4) return false;
+        for (int k = 0; k < more; k++) {
+            if (i == n || (text[i] & 0xc0) != 0x80) return false;
+            code = code << 6 | (text[i++] & 0x3f);
+        }
+        bool overlong = (more == 2 && code < 0x800) || (more == 3 && code < 0x10000);
+        if (overlong || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    }
+    return true;
+}
+
+static void check_name(Spec *S, int block, const char *name, size_t n) {
+    bool fits = n >= 1 && n <= LIMIT_NAME;
+    if (fits && is_line(name, n)) return;
+    Fault fault = { .at = is_block(S->L, block)->place,
+                    .word = "name",
+                    .field = true,
+                    .plain = true,
+                    .hint = "name: in logs, plans and checkpoints" };
+    if (fits)
+        fault_raise(S, &fault, "model.name must be UTF-8 without control characters or line ends");
+    fault_raise(S, &fault, "model.name must have from 1 to %d bytes, got %zu", (int)LIMIT_NAME, n);
+}
+
 static void trace(Spec *S, int block) {
     lua_State *L = S->L;
     Model *m = S->m;
     block_field(L, block, "name");
-    m->name = arena_strdup(m->arena, lua_tostring(L, -1));
+    size_t n_name;
+    const char *name = lua_tolstring(L, -1, &n_name);
+    check_name(S, block, name, n_name);
+    m->name = arena_strdup(m->arena, name);
     block_field(L, block, "eps");
     S->eps = lua_tonumber(L, -1);
     block_field(L, block, "layers");

@@ -85,6 +85,8 @@ const char *describe(lua_State *L, int i) {
         char text[40];
         if (lua_isinteger(L, i))
             snprintf(text, sizeof text, "%lld", lua_tointeger(L, i));
+        else if (isnan(lua_tonumber(L, i)))
+            return "NaN";
         else
             snprintf(text, sizeof text, "%.14g", lua_tonumber(L, i));
         return lua_pushstring(L, text);

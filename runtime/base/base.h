@@ -120,9 +120,13 @@ double hash_normal(uint64_t seed, uint64_t a, uint64_t b);  // mean 0, standard 
 
 Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes); // 0-terminated
 // Written beside `path` under a temporary name, synced, renamed: readers see the old or the new file.
+// Links are followed; what is no regular file (a device, a pipe) is written to, never replaced.
 Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes);
 Status file_make_dirs(const char *path);                    // like mkdir -p
 bool file_exists(const char *path);
+// Gives closed ones of the three standard streams a place, so that no other file gets their number
+// and what is printed; writing to a held stdout fails.
+void file_hold_standard(void);
 double time_seconds(void);                                  // monotonic
 
 /* log.c --------------------------------------------------------------------------------------- */

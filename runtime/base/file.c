@@ -2,6 +2,7 @@
 // Whole files in and out. Writes go to a temporary name, are synced, then renamed.
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -52,19 +53,34 @@ static bool write_all(int fd, const char *bytes, size_t n) {
     return true;
 }
 
+static Status write_in_place(const char *path, const void *bytes, size_t n_bytes) {
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    bool good = fd >= 0 && write_all(fd, bytes, n_bytes);
+    int error = errno;
+    if (fd >= 0 && close(fd) < 0 && good) { good = false; error = errno; }
+    if (good) return OK;
+    return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(error));
+}
+
 Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes) {
-    char temporary[4096];
+    struct stat info;
+    bool there = stat(path, &info) == 0;
+    if (there && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
+        return write_in_place(path, bytes, n_bytes);
+    char temporary[4096], target[PATH_MAX];
+    const char *named = path;
+    if (there && realpath(path, target)) path = target;
     int length = snprintf(temporary, sizeof temporary, "%s.%ld.XXXXXX", path, (long)getpid());
-    if (length >= (int)sizeof temporary) return status_fail(ERR_IO, "path too long: %s", path);
+    if (length >= (int)sizeof temporary) return status_fail(ERR_IO, "path too long: %s", named);
     int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0) return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    if (fd < 0) return status_fail(ERR_IO, "cannot write %s: %s", named, strerror(errno));
     bool good = write_all(fd, bytes, n_bytes) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
     int error = errno;
     if (close(fd) < 0 && good) { good = false; error = errno; }
     if (good && rename(temporary, path) < 0) { good = false; error = errno; }
     if (good) return OK;
     unlink(temporary);
-    return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(error));
+    return status_fail(ERR_IO, "cannot write %s: %s", named, strerror(error));
 }
 
 Status file_make_dirs(const char *path) {
@@ -81,6 +97,12 @@ Status file_make_dirs(const char *path) {
     struct stat info;
     if (stat(path, &info) < 0 || !S_ISDIR(info.st_mode)) return status_fail(ERR_IO, "%s is not a folder", path);
     return OK;
+}
+
+void file_hold_standard(void) {
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR) < 0) return;
+    }
 }
 
 bool file_exists(const char *path) {

@@ -128,7 +128,11 @@ static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena,
         Unit *unit = &units[outcome.unit];
         if (outcome.start != OK || outcome.end != 0)
             return compile_error(jobs, &outcome, kept, arena);
-        TRY(file_read(jobs->objects[outcome.unit], arena, &unit->object, &unit->object_bytes));
+        const char *object = jobs->objects[outcome.unit];
+        if (!file_exists(object))
+            return status_fail(ERR_COMPILE, "%s ended well but wrote no object\n"
+                               "  hint: set MOEC_CC to a working C compiler", jobs->compiler->path);
+        TRY(file_read(object, arena, &unit->object, &unit->object_bytes));
         done(user, outcome.unit);
     }
     return OK;

@@ -67,6 +67,7 @@ static Status run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    file_hold_standard();
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("moec-run %s\n", MOEC_VERSION);
         return 0;

@@ -6,8 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/base.h"
@@ -176,6 +178,23 @@ static void files_are_replaced_whole_or_not_at_all(void **state) {
     assert_int_equal(file_read("/nowhere/at/all", arena, &bytes, &n), ERR_INPUT);
     assert_int_equal(file_make_dirs(path), ERR_IO);
     assert_int_equal(file_write_atomic("/nowhere/at/all", "x", 1), ERR_IO);
+    // A link keeps pointing to its file; a device stays one.
+    char link[64], aim[8] = "";
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_int_equal(symlink("file", link), 0);
+    assert_int_equal(file_write_atomic(link, "by link", 7), OK);
+    assert_int_equal(readlink(link, aim, sizeof aim), 4);
+    assert_int_equal(file_read(path, arena, &bytes, &n), OK);
+    assert_string_equal(bytes, "by link");
+    unlink(link);
+    assert_int_equal(mkfifo(link, 0600), 0);
+    int reader = open(link, O_RDONLY | O_NONBLOCK);
+    assert_int_equal(file_write_atomic(link, "in place", 8), OK);
+    char got[9] = "";
+    assert_int_equal(read(reader, got, sizeof got), 8);
+    assert_string_equal(got, "in place");
+    close(reader);
+    unlink(link);
     arena_destroy(arena);
     unlink(path);
     rmdir(deep);

@@ -33,6 +33,40 @@ static int make(void **state) {
     return 0;
 }
 
+// Output that is lost is a failure; closed streams lend their numbers to no file of the run.
+static void streams(void **state) {
+    (void)state;
+    expect_exit(1, COMMAND("/bin/sh", "-c", "\"$0\" check \"$1\" >/dev/full", moec, spec));
+    expect_error("the standard output cannot be written: No space left on device");
+    expect_exit(1, COMMAND("/bin/sh", "-c", "\"$0\" --version >&-", moec));
+    char *run = path_in(folder, "closed");
+    const char *closed = "\"$0\" train \"$1\" --data \"$2\" --out \"$3\" --steps 1 --batch 128 "
+                         "<&- >&- 2>&-";
+    expect_exit(0, COMMAND("/bin/sh", "-c", (char *)closed, moec, spec, data, run));
+    static const char *const whole[] = { "lock", "metrics.jsonl", "plan.txt" };
+    for (int i = 0; i < COUNT_OF(whole); i++) {
+        size_t n;
+        char *text = read_whole(path_in(run, whole[i]), &n);
+        assert_null(strstr(text, "compiling kernels"));
+        assert_null(strstr(text, "saved in"));
+    }
+}
+
+// A spec under an odd name trains, and the run keeps it under that name.
+static void odd_names(void **state) {
+    (void)state;
+    static const char *const names[] = { "a..lua", "..lua", "a=b c.lua" };
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        char *run = path_in(folder, "odd"), *own = path_in(folder, names[i]);
+        write_file(own, small_spec, strlen(small_spec));
+        const char *here = "cd \"$1\" && \"$0\" train \"./$2\" --data \"$3\" --out odd --steps 1 "
+                           "--batch 128 && \"$0\" check \"$2\" && test -f \"odd/spec/$2\"";
+        expect_exit(0, COMMAND("/bin/sh", "-c", (char *)here, moec, (char *)folder,
+                               (char *)names[i], data));
+        expect_exit(0, COMMAND("/bin/rm", "-r", run, own));
+    }
+}
+
 static void threads_do_not_matter(void **state) {
     (void)state;
     char *const threads[] = { "1", "2", "3" };
@@ -403,6 +437,8 @@ static void wrong_commands(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams),
+        cmocka_unit_test(odd_names),
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(resume_repeats_the_bits),
         cmocka_unit_test(killed_and_resumed),

@@ -255,6 +255,8 @@ static void test_no_compiler(void **state) {
     setenv("MOEC_CC", "/bin/false", 1);
     expect_refusal(adders(1, 0), ERR_COMPILE,
                    "/bin/false --version: expected a line that names the compiler");
+    setenv("MOEC_CC", "/bin/true", 1);
+    expect_refusal(adders(1, 0), ERR_COMPILE, "/bin/true ended well but wrote no object");
 }
 
 static void test_isa(void **state) {

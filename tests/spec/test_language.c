@@ -322,6 +322,12 @@ static void effects(void **state) {
     assert_int_equal(l.m->losses[1].loc.line, 3);
     if (!model_verify(l.m)) fail_msg("%s", l.m->diag.message);
     loaded_finish(&l);
+    l = load_layers("", "m.block { ffn = m.experts { count = 4, top_k = 2, "
+                        "expert = { hidden = 8 }, "
+                        "router = { balance_loss = -0.5, z_loss = -0.25 } } }");
+    assert_int_equal(l.m->n_losses, 3); // a negative weight is a weight
+    assert_true(l.m->losses[0].weight == -0.5 && l.m->losses[1].weight == -0.25);
+    loaded_finish(&l);
 }
 
 // Sums over a set are masked by `valid`; a mean divides by the valid tokens, at least one.

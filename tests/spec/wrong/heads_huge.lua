@@ -1,0 +1,5 @@
+local m = require "moec"
+return m.model {
+  name = "a", vocab = 256, width = 64, sequence = 16,
+  layers = m.stack(1, m.block { attention = { heads = 6, kv_heads = 2147483647, head_dim = 1 } }),
+}
