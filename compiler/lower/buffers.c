@@ -185,7 +185,7 @@ void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, Op
     Kernel *to = &l->kernels[kernel];
     Buffer *b = &l->buffers[buffer];
     *ARENA_PUSH(l->arena, to->binds, to->n_binds, to->cap_binds) =
-        (Bind){ name, buffer, (uint8_t)mode };
+        (Bind){ name, buffer, (uint8_t)mode, 0 };
     to->desc.bytes += (double)b->bytes * (mode == OPERAND_ADD || mode == OPERAND_INPLACE ? 2 : 1);
     if (mode == OPERAND_READ) b->n_readers++;
     if (mode == OPERAND_WRITE) b->writer = kernel + 1;

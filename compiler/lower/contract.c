@@ -42,6 +42,12 @@ void contract_sizes(const Lower *l, uint32_t n, KernelDesc *d) {
                                           : FAMILY_MATMUL_W;
 }
 
+bool contract_is_simple(const Lower *l, uint32_t n) {
+    KernelDesc d = { 0 };
+    contract_sizes(l, n, &d);
+    return d.each == 1 && d.mid == 1;
+}
+
 // A product of rows of tokens with a matrix, or of expert rows with their expert's.
 static bool is_plain(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);

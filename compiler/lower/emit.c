@@ -218,8 +218,18 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
             while (strcmp(bind->name, made->args[i].name)) bind++; // all are there: pass_generate
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
-                (PlanOperand){ buffer, bind->mode };
+                (PlanOperand){ buffer, bind->mode, bind->step };
         }
+    }
+}
+
+static void emit_repeats(Lower *l, PlanProgram *program) {
+    for (uint32_t t = 0; t < l->n_kernels; t++) {
+        const Kernel *kernel = &l->kernels[l->order[t]];
+        const Repeat *repeat = kernel->repeat ? &l->repeats[kernel->repeat - 1] : NULL;
+        if (!repeat || repeat->kernels[0] != l->order[t]) continue;
+        *ARENA_PUSH(l->plan->arena, program->repeats, program->n_repeats, program->cap_repeats) =
+            (PlanRepeat){ (int32_t)t, (int32_t)repeat->n, repeat->trip };
     }
 }
 
@@ -286,6 +296,7 @@ bool pass_emit(Lower *l) {
     while (slots < 4 * l->n_buffers) slots *= 2;
     NameTable names = { ARENA_ARRAY(l->arena, NameSlot, slots), slots - 1, plan->arena, l->arena };
     emit_instructions(l, program, &names);
+    emit_repeats(l, program);
     emit_segments(l, program);
     emit_metrics(l, program);
     emit_outputs(l, program);

@@ -4,7 +4,8 @@
 // The seed of a loss is made of generators, so what backward computes of the logits hangs on forward
 // values only. Where that holds of every backward reader of a product and of what rows make of it,
 // these readers move to forward: the gradient of the logits is stored instead of the logits, and the
-// loss, its softmax and the gradient are one row program on the product.
+// loss, its softmax and the gradient are one row program on the product. Where that is large still,
+// so do the products of the gradient: chunk.c runs all of them over pieces of the rows.
 #include "compiler/lower/pass.h"
 
 typedef struct Reach {
@@ -65,15 +66,47 @@ static bool follow(Reach *r, uint32_t v) {
     return any;
 }
 
+// With all that backward makes it of: weights of the loss, say.
 static void move(const Reach *r) {
     Model *m = r->l->m;
+    bool *needed = ARENA_ARRAY(r->l->arena, bool, m->n_nodes);
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
-        if (!r->moving[n]) continue;
-        for (int i = 0; i < m->nodes[n].n_args; i++) {
-            uint32_t arg = model_arg(m, n, i);
-            r->moving[arg] |= m->nodes[arg].part == PART_BACKWARD;
-        }
+        if (!r->moving[n] && !needed[n]) continue;
+        for (int i = 0; i < m->nodes[n].n_args; i++)
+            needed[model_arg(m, n, i)] |= m->nodes[model_arg(m, n, i)].part == PART_BACKWARD;
         m->nodes[n].part = PART_FORWARD;
+    }
+}
+
+// Row by row, do only products and sums read what has moved and what it is made of? Then they can
+// run on pieces of the rows, and move too.
+static bool fits_pieces(const Reach *r, uint32_t n) {
+    const Model *m = r->l->m;
+    const Node *node = model_at(m, n);
+    bool inside = r->rows[n] || r->moving[n], left = false, reads = false;
+    for (int i = 0; i < node->n_args; i++) {
+        uint32_t arg = model_arg(m, n, i);
+        bool row = m->nodes[arg].type.row == ROW_T && (r->rows[arg] || r->moving[arg]);
+        reads |= row;
+        left |= row && i == 0;
+        if (inside && m->nodes[arg].type.row == ROW_S) return false;
+    }
+    if (inside) return node->type.row == ROW_T || node->type.row == ROW_NONE;
+    bool product = node->op == OP_MATMUL_T ? left : node->op == OP_MATMUL_W && !left;
+    return !reads || (product && contract_is_simple(r->l, n)) || lower_is_partial(r->l, n);
+}
+
+// Moves the products of the gradient of product v if it is large.
+static void move_products(const Reach *r, uint32_t v) {
+    Model *m = r->l->m;
+    if (!chunk_pays(r->l, v)) return;
+    for (uint32_t n = 1; n < m->n_nodes; n++)
+        if (!fits_pieces(r, n)) return;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        bool reads = false;
+        for (int i = 0; i < m->nodes[n].n_args; i++) reads |= r->moving[model_arg(m, n, i)];
+        if (reads && (op_info[m->nodes[n].op].class == CLASS_CONTRACT || lower_is_partial(r->l, n)))
+            m->nodes[n].part = PART_FORWARD;
     }
 }
 
@@ -89,6 +122,8 @@ static void order_by_part(Model *m) {
 bool pass_loss(Lower *l) {
     Model *m = l->m;
     if (l->program != PROGRAM_STEP || l->options->no_fusion) return true;
+    accumulate_apart(l);
+    order_by_part(m);
     Reach r = { l, ARENA_ARRAY(l->arena, bool, m->n_nodes),
                 ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes) };
     find_hanging(&r);
@@ -98,6 +133,7 @@ bool pass_loss(Lower *l) {
             !follow(&r, v))
             continue;
         move(&r);
+        move_products(&r, v);
     }
     order_by_part(m);
     return true;

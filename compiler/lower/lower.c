@@ -28,6 +28,8 @@ static const Pass passes[] = {
     { 'f', "fuse", pass_fuse, dump_fuse },
     // Names the memory of what crosses kernels; the scheduler weighs these bytes.
     { 'd', "describe", pass_describe, dump_describe },
+    // Needs buffers with their readers; changes their sizes.
+    { 'c', "chunk", pass_chunk, dump_chunk },
     // Before place: the order decides who lives with whom.
     { 's', "schedule", pass_schedule, dump_schedule },
     // Needs nothing of place; a kernel that cannot be generated is found before addresses are
@@ -139,7 +141,7 @@ static bool check_dump(Lower *l) {
         while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
         if (i < COUNT_OF(passes)) continue;
         lower_fail(l, 0, "no pass '%c' to dump", *c);
-        diag_hint(l->from, "p precision, l loss, r recompute, f fuse, d describe, s schedule, a "
+        diag_hint(l->from, "p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a "
                            "place");
         return false;
     }

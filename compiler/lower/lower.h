@@ -16,6 +16,7 @@ typedef struct LowerOptions {
     bool programs[N_PROGRAMS];   // which to build
     uint8_t precision;           // of the run: PRECISION_OPEN means fp32; PRECISION_BF16
     uint8_t recompute;           // Recompute
+    int64_t piece;               // numbers of a loss's product at a time; 0: what suits caches
     bool no_fusion;              // one kernel per operation: for tests
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL
     Text *dump_out;

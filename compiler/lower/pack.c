@@ -164,7 +164,7 @@ static bool emit_pack(Lower *l, PlanProgram *program, const Pack *pack) {
         bool read = kernel->args[i].is_const;
         *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) =
             (PlanOperand){ emit_buffer(plan, program, read ? &from : &to),
-                           read ? OPERAND_READ : OPERAND_WRITE };
+                           read ? OPERAND_READ : OPERAND_WRITE, 0 };
     }
     *ARENA_PUSH(plan->arena, program->instrs, program->n_instrs, program->cap_instrs) = instr;
     return true;

@@ -114,6 +114,7 @@ typedef struct Bind {
     const char *name;
     uint32_t buffer;
     uint8_t mode;
+    int64_t step; // bytes per trip of the kernel's repeat
 } Bind;
 
 typedef enum SegmentKind {
@@ -133,9 +134,16 @@ typedef struct Kernel {
     uint32_t *units, n_units; // ascending
     Bind *binds;
     uint32_t n_binds, cap_binds;
-    uint32_t plan; // index in plan->kernels
-    int32_t time;  // instruction number
+    uint32_t plan;   // index in plan->kernels
+    int32_t time;    // instruction number
+    uint32_t repeat; // index in l->repeats + 1, or 0
 } Kernel;
+
+// Kernels that run over pieces of their rows, together: in this order, `trip` times.
+typedef struct Repeat {
+    uint32_t *kernels, n, cap;
+    int32_t trip;
+} Repeat;
 
 typedef struct Lower {
     Model *from; // traced model: carries the diagnostic
@@ -160,6 +168,8 @@ typedef struct Lower {
     uint32_t *order; // kernels in the order of instructions
     int32_t segment_first[N_SEGMENTS + 1];
     uint32_t *stamp; // by node: kernel index + 1 of its last visit
+    Repeat *repeats;
+    uint32_t n_repeats, cap_repeats;
     Pack *packs;     // of values
     uint32_t n_packs, cap_packs;
     int64_t totals_bytes, act_bytes, act_bound;
@@ -192,7 +202,9 @@ int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for 
 
 bool pass_precision(Lower *l);
 
-/* loss.c, recompute.c: the graph that is lowered */
+/* accumulate.c, loss.c, recompute.c: the graph that is lowered */
+
+void accumulate_apart(Lower *l); // may leave nodes out of order of parts
 
 bool pass_loss(Lower *l);
 bool pass_recompute(Lower *l);
@@ -232,6 +244,7 @@ void dump_fuse(const Lower *l, Text *out);
 
 /* contract.c: contractions that share a kernel, and row groups that move into one */
 
+bool contract_is_simple(const Lower *l, uint32_t n); // one group of columns, nothing between
 void contract_merge_terms(Lower *l); // before roles: rewrites the graph
 void contract_join_siblings(Lower *l);
 // moves[g]: the group of contractions into which the units of group g move, or 0.
@@ -274,6 +287,12 @@ uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n);
 void pack_dims(const Pack *pack, int64_t dims[PLAN_MAX_DIMS], int *n_dims);
 void pack_again(Lower *l);      // at the end of a step's update
 bool emit_pack_program(Lower *l); // once per plan, after its programs
+
+/* chunk.c: a loss and its products over pieces of the rows */
+
+bool chunk_pays(const Lower *l, uint32_t n); // product n is several pieces
+bool pass_chunk(Lower *l);
+void dump_chunk(const Lower *l, Text *out);
 
 /* schedule.c */
 

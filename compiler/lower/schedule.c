@@ -60,7 +60,6 @@ static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out) {
         if (l->kernels[k].segment != segment) continue;
         for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
             waits[k] += waits_for(l, k, &l->kernels[k].binds[i]);
-        s->waits[k] = waits[k];
         if (!waits[k]) out[n++] = k;
     }
     for (uint32_t done = 0; done < n; done++) {
@@ -93,6 +92,25 @@ static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n) {
             }
         }
         kernel->late = need == INT32_MAX || need < kernel->depth ? kernel->depth : need;
+    }
+}
+
+// Kernels of a repeat run together, when what all of them need is there.
+static uint32_t leader_of(const Lower *l, uint32_t kernel) {
+    uint32_t repeat = l->kernels[kernel].repeat;
+    return repeat ? l->repeats[repeat - 1].kernels[0] : kernel;
+}
+
+static void count_waits(Scheduler *s, SegmentKind segment) {
+    Lower *l = s->l;
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        if (l->kernels[k].segment != segment) continue;
+        uint32_t leader = leader_of(l, k);
+        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++) {
+            const Bind *bind = &l->kernels[k].binds[i];
+            if (!waits_for(l, k, bind)) continue;
+            s->waits[leader] += leader_of(l, l->buffers[bind->buffer].writer - 1) != leader;
+        }
     }
 }
 
@@ -132,8 +150,10 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
         if (k->binds[i].mode == OPERAND_READ) s->left[b]--;
         if (k->binds[i].mode != OPERAND_WRITE || !buffer_is_made(&l->buffers[b])) continue;
         for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++) {
-            uint32_t reader = s->readers[r];
-            if (l->kernels[reader].segment != k->segment || --s->waits[reader] > 0) continue;
+            uint32_t reader = leader_of(l, s->readers[r]);
+            if (l->kernels[reader].segment != k->segment || reader == leader_of(l, kernel) ||
+                --s->waits[reader] > 0)
+                continue;
             *ARENA_PUSH(l->arena, s->ready, s->n_ready, s->cap_ready) = reader;
         }
     }
@@ -141,8 +161,9 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
 
 static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
     Lower *l = s->l;
+    count_waits(s, segment);
     for (uint32_t k = 0; k < l->n_kernels; k++) {
-        if (l->kernels[k].segment != segment || s->waits[k]) continue;
+        if (l->kernels[k].segment != segment || s->waits[k] || leader_of(l, k) != k) continue;
         *ARENA_PUSH(l->arena, s->ready, s->n_ready, s->cap_ready) = k;
     }
     while (s->n_ready) {
@@ -153,6 +174,24 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
         uint32_t kernel = s->ready[best];
         s->ready[best] = s->ready[--s->n_ready];
         run(s, kernel, (*time)++);
+        uint32_t repeat = l->kernels[kernel].repeat;
+        for (uint32_t i = 1; repeat && i < l->repeats[repeat - 1].n; i++)
+            run(s, l->repeats[repeat - 1].kernels[i], (*time)++);
+    }
+}
+
+// The next trip wants all that this one has used.
+static void live_through(Lower *l, const Repeat *repeat) {
+    if (!repeat->n) return;
+    int32_t first = l->kernels[repeat->kernels[0]].time, last = first + (int32_t)repeat->n - 1;
+    for (uint32_t i = 0; i < repeat->n; i++) {
+        const Kernel *kernel = &l->kernels[repeat->kernels[i]];
+        for (uint32_t k = 0; k < kernel->n_binds; k++) {
+            Buffer *buffer = &l->buffers[kernel->binds[k].buffer];
+            if (buffer->region != REGION_act) continue;
+            if (first < buffer->first) buffer->first = first;
+            if (last > buffer->last) buffer->last = last;
+        }
     }
 }
 
@@ -178,6 +217,7 @@ static bool fill_lives(Lower *l) {
             if (kernel->time > buffer->last) buffer->last = kernel->time;
         }
     }
+    for (uint32_t i = 0; i < l->n_repeats; i++) live_through(l, &l->repeats[i]);
     return true;
 }
 

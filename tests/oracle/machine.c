@@ -13,7 +13,8 @@ void machine_use_cache(void) {
 
 Plan *machine_plan(Model *m, int32_t sequences, int batches, How how) {
     LowerOptions options = { .microbatch = sequences, .microbatches = batches, .no_fusion = how.no_fusion,
-                             .precision = how.precision, .recompute = how.recompute };
+                             .precision = how.precision, .recompute = how.recompute,
+                             .piece = how.piece };
     options.programs[PROGRAM_STEP] = true;
     Plan *plan = lower_model(m, &options);
     if (!plan) fail_msg("%s: not lowered: %s\n  hint: %s", m->name, m->diag.message, m->diag.hint);

@@ -14,6 +14,7 @@ void machine_use_cache(void);
 typedef struct How {
     bool no_fusion;
     uint8_t precision, recompute;
+    int64_t piece; // numbers of logits at a time; 0: all of such small models
 } How;
 Plan *machine_plan(Model *m, int32_t sequences, int batches, How how); // step only; fails the test
 // Parameters and scalars (lr = 0: gradients stay in their region, weights do not move), then one step.
