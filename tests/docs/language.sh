@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # docs/language.md is the language: every name of the module is on the page and nothing else is, its
-# table of fields is that of dsl/, and its whole specs load. language.sh SOURCE BUILD
+# table of fields is that of dsl/, its specs load, and docs/moec.lua has the types for editors.
+# language.sh SOURCE BUILD; MOEC_UPDATE=1 writes docs/moec.lua
 set -euo pipefail
 source=$1 moec=$2/moec
 page=$source/docs/language.md
@@ -71,7 +72,8 @@ for _, r in ipairs(rows) do
   print(table.concat({ r[1], r[2], r[3], tostring(tonumber(r[4]) or r[4]), r[5] }, "\t"))
 end
 LUA
-lua5.4 fields.lua "$source/dsl/blocks.lua" | sort >of_code
+for file in blocks cluster; do lua5.4 fields.lua "$source/dsl/$file.lua" >"$file.fields"; done
+sort blocks.fields >of_code
 awk -F' *\\| *' '/^\| block \| field/ { on = 1; next } !/^\|/ { on = 0 }
      on && !/---/ { if ($2 != "") { block = $2; gsub(/\*/, "", block) } gsub(/`/, "", $3)
                     print block "\t" $3 "\t" $4 "\t" $5 "\t" $6 }' "$page" |
@@ -80,5 +82,12 @@ awk -F' *\\| *' '/^\| block \| field/ { on = 1; next } !/^\|/ { on = 0 }
         print(a .. tostring(tonumber(d) or d) .. z) end' | sort >of_page
 diff of_page of_code || bad=1
 (($(wc -l <of_code) > 50)) || { echo "too few fields"; bad=1; }
+
+# Types for editors.
+cat blocks.fields cluster.fields >all.fields
+lua5.4 "$source/tests/docs/annotations.lua" all.fields "$page" have >moec.lua
+lua5.4 moec.lua >lint 2>&1 || { cat lint; echo "docs/moec.lua is no Lua"; bad=1; }
+[[ -z ${MOEC_UPDATE:-} ]] || cp moec.lua "$source/docs/moec.lua"
+diff "$source/docs/moec.lua" moec.lua || { echo "docs/moec.lua is old: MOEC_UPDATE=1 ./dev test docs.language"; bad=1; }
 ((bad == 0)) && echo "$(wc -l <have) names, $(wc -l <of_code) fields"
 exit $bad
