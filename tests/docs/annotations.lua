@@ -2,7 +2,7 @@
 -- lua5.4 annotations.lua FIELDS PAGE NAMES: prints type annotations (LuaCATS) of the language for
 -- editors. FIELDS has a line per field of a block: block, field, type, default, meaning, with tabs
 -- between; PAGE is docs/language.md, whose operations have their arguments there; NAMES are the module's.
-local fields, page, names = {}, assert(io.open(arg[2])):read "a", {}
+local page, names = assert(io.open(arg[2])):read "a", {}
 local order, is_block = {}, {}
 for line in io.lines(arg[1]) do
   local block, field, types, default, doc = line:match "^(.-)\t(.-)\t(.-)\t(.-)\t(.*)$"
@@ -71,7 +71,8 @@ end
 local operations = page:match "\n## Operations(.-)\n## "
 -- Where the page shows no argument list of the operation's own.
 local shown = {
-  sum = "(x, axis, {keep})", mean = "(x, axis, {keep})", amax = "(x, axis, {keep})", max = "(a, b)", arg = "(name, default)",
+  sum = "(x, axis, {keep})", mean = "(x, axis, {keep})", amax = "(x, axis, {keep})", max = "(a, b)",
+  arg = "(name, default)",
   stack = "(n, block)", constant = "(numbers)", swiglu = "(gate, up)", geglu = "(gate, up)",
 }
 for name in ("lt le gt ge eq ne"):gmatch "%S+" do shown[name] = "(a, b)" end
