@@ -6,6 +6,8 @@
 #include "compiler/model/model.h"
 #include "runtime/plan/plan.h"
 
+enum { LOWER_MOST_MICROBATCHES = 1000000 }; // per step: a plan has rows for each
+
 typedef struct LowerOptions {
     int32_t microbatch;          // sequences per microbatch
     int32_t microbatches;        // per step
