@@ -54,6 +54,12 @@ static Status choose_batch(Options *options, int64_t sequence) {
         return status_fail(ERR_ARGUMENT,
                            "--batch is %lld tokens, expected a multiple of the microbatch of %lld",
                            (long long)batch, (long long)microbatch);
+    if (batch / microbatch > LOWER_MOST_MICROBATCHES)
+        return status_fail(ERR_ARGUMENT,
+                           "--batch is %lld tokens, %lld microbatches of %lld, expected up to %d\n"
+                           "  hint: a smaller --batch or a larger --microbatch",
+                           (long long)batch, (long long)(batch / microbatch), (long long)microbatch,
+                           LOWER_MOST_MICROBATCHES);
     options->batch = batch;
     options->microbatch = microbatch;
     return OK;

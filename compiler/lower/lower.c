@@ -160,6 +160,12 @@ static bool check_options(Lower *l) {
                    INT32_MAX, options->microbatches, options->microbatch, l->from->sequence);
         return false;
     }
+    if (options->microbatches > LOWER_MOST_MICROBATCHES) {
+        lower_fail(l, 0, "expected at most %d microbatches a step, got %d",
+                   LOWER_MOST_MICROBATCHES, options->microbatches);
+        diag_hint(l->from, "a larger microbatch makes fewer of them");
+        return false;
+    }
     l->tokens = tokens;
     l->sequences = options->microbatch;
     return true;

@@ -10,6 +10,8 @@
 // values, where that saves memory; or nothing.
 typedef enum Recompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE } Recompute;
 
+enum { LOWER_MOST_MICROBATCHES = 1000000 }; // per step: a plan has rows for each
+
 typedef struct LowerOptions {
     int32_t microbatch;          // sequences per microbatch
     int32_t microbatches;        // per step

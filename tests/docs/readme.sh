@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The README is true: its specs are written out, its console blocks run in order in a scratch folder, and
-# the output shown under a command is what comes out. `./dev` commands: the demo runs for a few seconds.
+# the output shown under a command is what comes out. The `./dev` commands it names exist.
 # readme.sh SOURCE BUILD [update]: `update` rewrites the outputs shown.
 set -euo pipefail
 source=$1 build=$2

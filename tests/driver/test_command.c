@@ -12,7 +12,7 @@
 
 #include "tests/driver/small.h"
 
-static char runner[] = MOEC_BINARY_DIR "/moec-run";
+static char *runner; // $MOEC_RUNNER: of a build without the compiler (./dev test sets it)
 static Small small;
 static char *moec, *spec, *data, *reference;
 static const char *folder;
@@ -26,6 +26,8 @@ static int train(char *run, char *const *more) {
 
 static int make(void **state) {
     (void)state;
+    static char beside[] = MOEC_BINARY_DIR "/moec-run";
+    runner = getenv("MOEC_RUNNER") ? getenv("MOEC_RUNNER") : beside;
     small = small_make();
     folder = small.folder, moec = small.moec, spec = small.spec, data = small.data;
     reference = path_in(folder, "reference");
@@ -416,6 +418,8 @@ static void wrong_commands(void **state) {
     expect_exit(2, COMMAND(moec, "train", spec, "--data", data, "--out", run, "--steps", "1",
                            "--batch", "96", "--microbatch", "64"));
     expect_error("--batch is 96 tokens, expected a multiple of the microbatch of 64");
+    expect_exit(2, TRAIN(run, "--batch", "137438953536", "--microbatch", "32")); // 2^32 + 2 of them
+    expect_error("4294967298 microbatches of 32, expected up to 1000000\n  hint: a smaller");
     expect_exit(2, COMMAND(moec, "train", spec, "--data", path_in(folder, "none"), "--out", run,
                            "--steps", "1"));
     expect_error("cannot open the data file");

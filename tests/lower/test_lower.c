@@ -307,6 +307,10 @@ static void wrong_sizes(void **state) {
     assert_null(lower_model(m, &options));
     options = (LowerOptions){ .microbatch = 1, .microbatches = 0, .programs = { true } };
     assert_null(lower_model(m, &options));
+    options.microbatches = INT32_MAX;
+    assert_null(lower_model(m, &options));
+    assert_string_equal(m->diag.message,
+                        "expected at most 1000000 microbatches a step, got 2147483647");
     model_destroy(m);
 }
 

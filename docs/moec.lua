@@ -1,0 +1,403 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Types of the language for editors: add docs/ to the library of your Lua language server.
+-- Written from dsl/ and docs/language.md by `MOEC_UPDATE=1 ./dev test docs.language`.
+---@meta moec
+
+---@alias size integer|number
+---@alias list table
+---@class tensor
+---@field size fun(self: tensor, axis?: integer): integer
+---@operator add(tensor|number): tensor
+---@operator sub(tensor|number): tensor
+---@operator mul(tensor|number): tensor
+---@operator div(tensor|number): tensor
+---@operator pow(tensor|number): tensor
+---@operator mod(tensor|number): tensor
+---@operator idiv(tensor|number): tensor
+---@operator unm: tensor
+---@class block
+---@field with fun(self: block, fields: table): block
+---@overload fun(...): ...
+
+local m = {}
+
+---@class norm.fields
+---@field over? size how many trailing axes are normalised together [1]
+---@field gain? boolean learn a gain [true]
+---@field eps? number|false default: the model's `eps`
+---@param fields? norm.fields
+---@return block
+function m.norm(fields) end
+
+---@class rope.fields
+---@field theta? number base of the frequencies [10000]
+---@field dims? size|false the first features, which turn; default all
+---@field pairs? "half"|"adjacent" a feature's partner: half the width away, or its neighbour ["half"]
+---@field scaling? function|false (frequencies, theta) to frequencies and an optional factor
+---@param fields? rope.fields
+---@return block
+function m.rope(fields) end
+
+---@class yarn.fields
+---@field factor number how much longer the context becomes
+---@field original size sequence length before
+---@field fast? number turns within `original` from which a frequency stays [32]
+---@field slow? number turns up to which it is divided by `factor` [1]
+---@field truncate? boolean round both limits outwards to whole features [true]
+---@param fields? yarn.fields
+---@return block
+function m.yarn(fields) end
+
+---@class attention.fields
+---@field heads size query heads
+---@field kv_heads? size|false key and value heads; default `heads`
+---@field head_dim? size|false default width // heads
+---@field rope? block|function|boolean|rope.fields|false rotary positions; none: no positions
+---@field qk_norm? "head"|"full"|false RMS norm of q and k, per head or across all heads
+---@field window? size|false keys a query may see, itself included
+---@field causal? boolean no key after the query [true]
+---@field sinks? boolean a learned logit per head that takes part in the softmax [false]
+---@field bias? boolean|"qkv" biases on q, k, v and o, or on the first three [false]
+---@field scale? number|false of the logits; default head_dim ^ -0.5
+---@param fields? attention.fields
+---@return block
+function m.attention(fields) end
+
+---@class mla.fields
+---@field heads size query, key and value heads
+---@field q_rank? size|false latent width of q; none: q straight from x
+---@field kv_rank size latent width of k and v; what a cache holds
+---@field nope_dim size features per head without position
+---@field rope_dim size features per head with position; one such key for all heads
+---@field v_dim size features per value head
+---@field rope? block|function|boolean|rope.fields applied to the second part [true]
+---@param fields? mla.fields
+---@return block
+function m.mla(fields) end
+
+---@class mlp.fields
+---@field hidden size inner width
+---@field activation? function of (h): plain; of (gate, up): two input projections [m.swiglu]
+---@field bias? boolean on every projection [false]
+---@param fields? mlp.fields
+---@return block
+function m.mlp(fields) end
+
+---@class router.fields
+---@field score? function logits to scores: m.softmax, m.sigmoid or yours [m.softmax]
+---@field normalize? boolean make the chosen weights sum to 1 [false]
+---@field scale? number then multiply them [1]
+---@field bias? boolean learned bias on the logits [false]
+---@field correction? number|false rate of a balancing bias that ranks experts but does not weigh them
+---@field groups? size|false experts lie in that many groups
+---@field keep_groups? size groups a token may use, by the sum of their two best ranks [1]
+---@field balance_loss? number weight of the load-balancing loss; key `balance` [0]
+---@field balance? "microbatch"|"sequence"|"global" set of tokens it is taken over ["microbatch"]
+---@field z_loss? number weight of the mean squared log-partition; key `z` [0]
+---@param fields? router.fields
+---@return block
+function m.router(fields) end
+
+---@class experts.fields
+---@field count size routed experts
+---@field top_k size experts per token
+---@field expert block|function|boolean|mlp.fields one expert; any block
+---@field router? block|function|boolean|router.fields (x, count, top_k) to ids, weights [true]
+---@field shared? block|function|boolean|mlp.fields|false a block every token passes; added
+---@field capacity? number|"dropless" rows per rank over the even share; a layout may override ["dropless"]
+---@param fields? experts.fields
+---@return block
+function m.experts(fields) end
+
+---@class block.fields
+---@field attention? block|function|boolean|attention.fields|false first branch; m.mla or any block
+---@field ffn? block|function|boolean|mlp.fields|false second branch; m.experts or any block
+---@field norm? "pre"|"output"|"peri"|"none" "pre": x + f(norm(x)); "output": x + norm(f(x)); "peri": both norms ["pre"]
+---@param fields? block.fields
+---@return block
+function m.block(fields) end
+
+---@class embedding.fields
+---@field scale? number multiplies the rows of the table [1]
+---@field norm? block|function|boolean|norm.fields|false after scaling
+---@param fields? embedding.fields
+---@return block
+function m.embedding(fields) end
+
+---@class head.fields
+---@field tied? boolean use the embedding's table, transposed [false]
+---@field cap? number|false soft limit: cap * tanh(logits / cap)
+---@param fields? head.fields
+---@return block
+function m.head(fields) end
+
+---@class mtp.fields
+---@field layer block|function|boolean|block.fields a layer of each depth
+---@field depth? size tokens predicted beyond the next [1]
+---@field weight? number of their mean loss [0.3]
+---@param fields? mtp.fields
+---@return block
+function m.mtp(fields) end
+
+---@class model.fields
+---@field name string in logs, plans and checkpoints
+---@field vocab size rows of the embedding; padded by you, never silently
+---@field width size of the residual stream
+---@field sequence size tokens per training sequence
+---@field layers list blocks or functions; pipeline stages are cut between them
+---@field embedding? block|function|boolean|embedding.fields (ids, vocab, width) to x [true]
+---@field norm? block|function|boolean|norm.fields before the head [true]
+---@field head? block|function|boolean|head.fields (x, vocab) to logits [true]
+---@field z_loss? number on the logits [0]
+---@field mtp? block|function|boolean|mtp.fields|false multi-token prediction; training only
+---@field eps? number of every norm that gives none [1e-06]
+---@field parameters? list rules for init, decay, lr, precision [{}]
+---@param fields? model.fields
+---@return block
+function m.model(fields) end
+
+---@class link.fields
+---@field name string in reports
+---@field size size devices or groups it joins
+---@field rate number bytes per second, per device and direction
+---@field latency? number seconds [2e-06]
+---@param fields? link.fields
+---@return block
+function m.link(fields) end
+
+---@class device.fields
+---@field name string in reports
+---@field arch string instruction set that kernels are compiled for
+---@field units size multiprocessors or cores
+---@field memory number bytes
+---@field bandwidth number bytes per second
+---@field bf16 number dense FLOP per second
+---@field mxfp8? number|false dense FLOP per second; none: not supported
+---@field fp32? number|false FLOP per second
+---@field shared? size bytes of shared memory per unit [49152]
+---@field l2? size|false bytes of the last cache
+---@param fields? device.fields
+---@return block
+function m.device(fields) end
+
+---@class cluster.fields
+---@field name string in reports
+---@field device block|function|boolean|device.fields all devices are alike
+---@field links list m.link, innermost first
+---@param fields? cluster.fields
+---@return block
+function m.cluster(fields) end
+
+---@class layout.fields
+---@field mesh list axes and their sizes, outermost first: "pp=2"
+---@field dense? "resident"|"fsdp" where dense parameters live ["resident"]
+---@field experts? "resident"|"fsdp" where expert parameters live ["resident"]
+---@field optimizer? "sharded"|"replicated" master weights and moments ["sharded"]
+---@field schedule? "1f1b"|"interleaved"|"zb" of the pipeline ["1f1b"]
+---@field slots? size virtual stages per rank [1]
+---@field stages? list|false layers per virtual stage; none: even
+---@field microbatch? size sequences [1]
+---@field recompute? "none"|"cheap"|"block" what backward computes again ["none"]
+---@field capacity? number|"dropless"|false rows per rank over the even share; none: as the model says
+---@field transport? "auto"|"rowwise"|"alltoall" of rows between ranks ["auto"]
+---@field placement? function|false (layer, expert) to the rank on the ep axis
+---@field precision? list rules { addresses, precision } for contractions [{}]
+---@param fields? layout.fields
+---@return block
+function m.layout(fields) end
+
+function m.abs(x) end
+
+--- the axis disappears: over one feature axis
+---@param options? table keep
+function m.amax(x, axis, options) end
+
+function m.arg(name, default) end
+
+function m.arity(f) end
+
+--- [T,H,a] [T,G,a] [T,G,b] → [T,H,b], G divides H: attention inside the document; sinks [H] are extra logits without value
+---@param options? table causal=true, window, sinks, scale
+function m.attend(q, k, v, options) end
+
+--- identity: x + m.stop_gradient(f(x) - x) is straight-through; round to "bf16", "fp32"
+function m.cast(x, p) end
+
+--- broadcast: m.min(a, b), m.clamp(x, lo, hi)
+function m.clamp(x, lo, hi) end
+
+--- [R, n...], [T, k] → [T, n...]: weighted sum of a token's copies (plain sum without weights); dropped copies add 0
+function m.combine(rows, weights) end
+
+--- : swap the last two axes; join the last axis, others broadcast
+function m.concat(a, b, ...) end
+
+function m.constant(numbers) end
+
+--- [T, V], int [T] → [T]: 0 where the label is -1
+function m.cross_entropy(logits, labels) end
+
+function m.define(name, rows, f) end
+
+--- [T, n...] → [R, n...]: copy tokens to experts; with each, [T, k, n...]: every copy its own
+---@param options? table each
+function m.dispatch(x, route, options) end
+
+--- [V, n...], int [T] → [T, n...]: rows of a table; 0 for -1
+function m.embed(w, ids) end
+
+function m.eq(a, b) end
+
+function m.erf(x) end
+
+function m.exp(x) end
+
+--- : raise "*what* must be [T, n...]" unless it is; for functions that take functions
+function m.expect(what, x, ...) end
+
+--- [a..., n], int [a..., k] → [a..., k]: pick along the last axis
+function m.gather(x, ids) end
+
+function m.ge(a, b) end
+
+function m.geglu(gate, up) end
+
+function m.gelu(x) end
+
+function m.get(name) end
+
+function m.gt(a, b) end
+
+--- int [T, k] → [E] or [S, E]: how often each id occurs
+function m.histogram(ids, E, set) end
+
+function m.include(name) end
+
+--- identity: hints to the recompute pass
+function m.keep(x) end
+
+--- int [T]: target k ahead (default 1), -1 where the data masks it
+function m.labels(k) end
+
+function m.le(a, b) end
+
+--- [k] → [n...], n a size or a list: matmul with new w_name (and b_name); per expert on rows
+---@param options? table bias, over, each, init, precision
+function m.linear(name, x, n, options) end
+
+function m.log(x) end
+
+--- [n] → [n], [n] → []: over the last axis
+function m.log_sum_exp(x) end
+
+--- [T], [S] or scalar: see below
+function m.loss(name, x, weight) end
+
+function m.lt(a, b) end
+
+--- [e..., a..., k...] × [e..., k..., n...] → [e..., a..., n...]: contract the last over axes; the first each are shared (block-diagonal)
+---@param options? table over=1, each=0
+function m.matmul(x, w, options) end
+
+function m.max(a, b) end
+
+---@param options? table keep
+function m.mean(x, axis, options) end
+
+--- same: logged under its address, reduced like a loss
+function m.metric(name, x) end
+
+--- broadcast: m.min(a, b), m.clamp(x, lo, hi)
+function m.min(a, b) end
+
+function m.ne(a, b) end
+
+--- int [a...] → [a..., n]: 0 or 1; all 0 for -1
+function m.one_hot(ids, n) end
+
+function m.param(name, sizes, options) end
+
+--- int [T]: position in the document
+function m.positions() end
+
+--- identity: hints to the recompute pass
+function m.recompute(x) end
+
+function m.relu(x) end
+
+function m.relu2(x) end
+
+--- same count, one may be -1: feature axes only
+function m.reshape(x, ...) end
+
+--- x → x: over the last over axes; gain may be nil
+---@param options? table over=1, eps
+function m.rms_norm(x, gain, options) end
+
+--- [T, a..., n], freq [r/2], r ≤ n: turn the first r features by position × frequency
+---@param options? table pairs="half", factor=1
+function m.rotate(x, freq, options) end
+
+--- int [T, k] → route: plan where every copy goes; records load and drops as metrics
+---@param options? table capacity
+function m.route(ids, E, options) end
+
+function m.rsqrt(x) end
+
+function m.scope(name, f, ...) end
+
+function m.shared(name, f) end
+
+--- [T, n...] → [T, n...]: the value k tokens earlier in the document, else 0
+function m.shift(x, k) end
+
+function m.sigmoid(x) end
+
+function m.sign(x) end
+
+function m.silu(x) end
+
+--- [n] → [n], [n] → []: over the last axis
+function m.softmax(x) end
+
+--- several results: cut the last axis (a number or a list of sizes); take the first axis apart
+function m.split(x, parts) end
+
+function m.sqrt(x) end
+
+function m.stack(n, block) end
+
+function m.state(name, sizes) end
+
+--- identity: x + m.stop_gradient(f(x) - x) is straight-through; round to "bf16", "fp32"
+function m.stop_gradient(x) end
+
+---@param options? table keep
+function m.sum(x, axis, options) end
+
+function m.swiglu(gate, up) end
+
+function m.tanh(x) end
+
+--- int [T]: ids, or the id k tokens ahead in the document; -1 past its end
+function m.tokens(k) end
+
+--- [n] → int [k]: ids of the largest, descending; ties to the lower id
+function m.top_k(x, k) end
+
+--- : swap the last two axes; join the last axis, others broadcast
+function m.transpose(x) end
+
+--- several results: cut the last axis (a number or a list of sizes); take the first axis apart
+function m.unbind(x) end
+
+--- [T, n...]: in [0, 1), a hash of seed, step, address, token, element
+function m.uniform(...) end
+
+--- x has no row axis: after the optimizer: state = f(state, total), total = sum of x over all microbatches and ranks of the step
+function m.update(state, x, f) end
+
+--- bool; broadcast: comparisons and choice
+function m.where(c, a, b) end
+
+return m
