@@ -33,7 +33,7 @@ enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 
 /* Creation ------------------------------------------------------------------------------------ */
 
-static Status map_region(Exec *exec, int region) {
+static Status map_region(Exec *exec, int region, bool small_pages) {
     int64_t bytes = exec->plan->region_bytes[region];
     if (!bytes) return OK;
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
@@ -45,7 +45,8 @@ static Status map_region(Exec *exec, int region) {
                            (long long)bytes, region, strerror(errno));
     }
     exec->regions[region] = at;
-    madvise(at, (size_t)bytes, MADV_NOHUGEPAGE); // a wish: without it more pages count as touched
+    // Both are wishes. Huge pages save table walks; small ones count exactly what is touched.
+    madvise(at, (size_t)bytes, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     return OK;
 }
 
@@ -72,7 +73,8 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     TRY(plan_check(plan));
     TRY(jit_load(plan, options->progress, options->user, &exec->jit));
     TRY(pool_create(options->threads, &exec->pool));
-    for (int region = 0; region < N_REGIONS; region++) TRY(map_region(exec, region));
+    for (int region = 0; region < N_REGIONS; region++) 
+        TRY(map_region(exec, region, options->small_pages));
     exec->launches = ARENA_ARRAY(exec->arena, Launch *, plan->n_programs);
     for (uint32_t i = 0; i < plan->n_programs; i++) expand_program(exec, i);
     if (!options->profile) return OK;

@@ -11,6 +11,7 @@ typedef struct Exec Exec;
 typedef struct ExecOptions {
     int threads;                 // 0: all cores
     bool poison;                 // debug: act starts as NaN before every row "forward"
+    bool small_pages;            // 4 KiB pages: exec_touched is exact; slower
     bool profile;                // time every launch: see exec_profile
     // Progress of compilation, may be NULL: `done` of `total` kernels ready, `cached` of them from disk.
     void (*progress)(void *user, int done, int total, int cached);

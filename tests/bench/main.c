@@ -13,7 +13,7 @@ static const char usage[] =
     "  --peer             PyTorch's or NumPy's matrix products beside ours, if python3 has them\n"
     "  --threads N        default: all cores\n"
     "  --only SECTIONS    of gemm,attention,rows,step,start\n"
-    "  --huge-pages       operands of single kernels in huge pages, which the executor does not ask for\n"
+    "  --huge-pages       operands of single kernels in huge pages, as the executor asks for\n"
     "\n"
     "Run it in the folder of the sources; it reads models/bench_cpu.lua and models/tiny.lua.\n";
 

@@ -50,7 +50,7 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
 
 static Exec *create(const Plan *plan, int threads, bool poison) {
     Exec *exec;
-    ExecOptions options = { .threads = threads, .poison = poison };
+    ExecOptions options = { .threads = threads, .poison = poison, .small_pages = true };
     if (exec_create(plan, &options, &exec) != OK) fail_msg("%s", status_message());
     return exec;
 }

@@ -27,7 +27,7 @@ static void must(Status status) {
 
 Exec *machine_exec(const Plan *plan, int threads, bool poison) {
     Exec *exec = NULL;
-    must(exec_create(plan, &(ExecOptions){ .threads = threads, .poison = poison }, &exec));
+    must(exec_create(plan, &(ExecOptions){ .threads = threads, .poison = poison, .small_pages = true }, &exec));
     return exec;
 }
 
