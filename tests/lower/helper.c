@@ -281,7 +281,12 @@ Model *random_model(uint64_t seed) {
 /* Passes --------------------------------------------------------------------------------------- */
 
 void lab_start(Lab *lab, Model *m, Program program, bool no_fusion) {
-    *lab = (Lab){ .options = { .microbatch = 2, .microbatches = 2, .no_fusion = no_fusion } };
+    lab_start_with(lab, m, program, (LowerOptions){ .no_fusion = no_fusion });
+}
+
+void lab_start_with(Lab *lab, Model *m, Program program, LowerOptions options) {
+    options.microbatch = options.microbatches = 2;
+    *lab = (Lab){ .options = options };
     lab->plan = plan_create();
     lab->plan->microbatches = 2;
     lab->l = (Lower){ .from = m,
@@ -293,9 +298,9 @@ void lab_start(Lab *lab, Model *m, Program program, bool no_fusion) {
                       .sequences = 2 };
     Lower *l = &lab->l;
     assert_true(emit_params(l));
-    bool (*const passes[])(Lower *) = { pass_precision, pass_loss,     pass_recompute, pass_fuse,
-                                        pass_describe,  pass_schedule, pass_place };
-    static const char letters[] = "plrfdsa";
+    bool (*const passes[])(Lower *) = { pass_precision, pass_loss,  pass_recompute, pass_fuse,
+                                        pass_describe,  pass_chunk, pass_schedule,  pass_place };
+    static const char letters[] = "plrfdcsa";
     if (!lower_start(l, program)) fail_msg("%s", m->diag.message);
     for (int i = 0; i < COUNT_OF(passes); i++) {
         if (!passes[i](l) || !lower_verify(l, letters[i]))

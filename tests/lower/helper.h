@@ -35,6 +35,8 @@ typedef struct Lab {
     Shared shared;
 } Lab;
 void lab_start(Lab *lab, Model *m, Program program, bool no_fusion);
+// Sizes are those of lab_start: two microbatches of two sequences.
+void lab_start_with(Lab *lab, Model *m, Program program, LowerOptions options);
 void lab_end(Lab *lab);
 
 #endif

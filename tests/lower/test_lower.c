@@ -182,12 +182,41 @@ static const char *const by_hand =
     "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = { layer, "
     "layer } }\n";
 
-static void user_code_gets_the_same_kernels(void **state) {
-    (void)state;
+// A block of experts with a clamped activation, its pieces taken from the library or written here.
+static const char *const clamped_experts =
+    "local m = require 'moec'\n"
+    "local function act(gate, up)\n"
+    "  gate, up = m.min(gate, 7), m.clamp(up, -7, 7)\n"
+    "  return (up + 1) * gate * m.sigmoid(1.702 * gate)\n"
+    "end\n"
+    "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = m.stack(2, "
+    "m.block {\n"
+    "  ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 48, activation = act } } }) }\n";
+static const char *const clamped_by_hand =
+    "local m = require 'moec'\n"
+    "local function expert(x)\n"
+    "  local gate, up = m.unbind(m.linear('in', x, { 2, 48 }))\n"
+    "  gate = m.min(gate, 7)\n"
+    "  up = m.min(m.max(up, -7), 7)\n"
+    "  return m.linear('out', (up + 1) * gate * m.sigmoid(1.702 * gate), x:size())\n"
+    "end\n"
+    "local function norm(x)\n"
+    "  local gain = m.param('gain', { x:size() }, { init = 'ones' })\n"
+    "  return x * m.rsqrt(m.mean(x * x) + 1e-6) * gain\n"
+    "end\n"
+    "local function layer(x)\n"
+    "  local ffn = m.experts { count = 4, top_k = 2, expert = expert }\n"
+    "  return x + m.scope('ffn', ffn, m.scope('ffn_norm', norm, x))\n"
+    "end\n"
+    "return m.model { name = 'blocks', vocab = 32, width = 32, sequence = 16, layers = { layer, "
+    "layer } }\n";
+
+static void same_plans(const char *const specs[2], uint8_t precision) {
     Plan *plans[2];
     LowerOptions options = all_programs(false);
+    options.precision = precision;
     for (int i = 0; i < 2; i++) {
-        Model *m = traced(i ? by_hand : built_in);
+        Model *m = traced(specs[i]);
         plans[i] = lowered(m, &options);
         model_destroy(m);
     }
@@ -195,8 +224,16 @@ static void user_code_gets_the_same_kernels(void **state) {
     for (uint32_t i = 0; i < plans[0]->n_kernels; i++)
         assert_true(hash_equal(plans[0]->kernels[i].hash, plans[1]->kernels[i].hash));
     assert_true(hash_equal(plan_hash(plans[0]),
-                           plan_hash(plans[1]))); // names, addresses, order: everything
+                           plan_hash(plans[1]))); // names, addresses, bytes, order: everything
     for (int i = 0; i < 2; i++) plan_destroy(plans[i]);
+}
+
+static void user_code_gets_the_same_kernels(void **state) {
+    (void)state;
+    for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+        same_plans((const char *const[]){ built_in, by_hand }, (uint8_t)precision);
+        same_plans((const char *const[]){ clamped_experts, clamped_by_hand }, (uint8_t)precision);
+    }
 }
 
 // A clamped activation changes the kernel of the activation and its gradient, and no contraction.
