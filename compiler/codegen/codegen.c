@@ -175,13 +175,16 @@ static uint32_t add_source(Plan *plan, const Text *text) {
 
 /* interface ---------------------------------------------------------------------------------- */
 
+// Source 0, in this order: each uses those before it.
+static const char *const prelude_parts[] = {"prelude.h", "pairs.h", "gemm.h", "panels.h",
+                                            "quads.h",   "math.h",  "rows.h"};
+
 static Status make_prelude(Text *out) {
 #define X(name) "SCALAR_" #name ", "
     static const Hole holes[] = {{"scalars", PLAN_SCALARS(X) "N_SCALARS"}};
 #undef X
-    TRY(template_expand("prelude.h", holes, COUNT_OF(holes), out));
-    TRY(template_expand("gemm.h", holes, COUNT_OF(holes), out));
-    if (template_exists("math.h")) TRY(template_expand("math.h", holes, COUNT_OF(holes), out));
+    for (int i = 0; i < COUNT_OF(prelude_parts); i++)
+        TRY(template_expand(prelude_parts[i], holes, COUNT_OF(holes), out));
     return OK;
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside codegen: template expansion, reflection, and the row-program generator.
 //
-// Source 0 of a plan is templates/cpu/prelude.h, gemm.h, and math.h where that file
-// exists. Sources of kernels are concatenated into translation units in any number and order, so
+// Source 0 of a plan is templates/cpu/prelude.h and what codegen.c lists after it. Sources of kernels are concatenated into translation units in any number and order, so
 // every file-scope name of a kernel contains its entry ("pack_$entry"); what several kernels share
 // belongs into source 0.
 #ifndef MOEC_CODEGEN_H

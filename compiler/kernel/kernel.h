@@ -31,8 +31,8 @@
 //   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
 //
 // Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and
-// `$body`-like lines for generated text. templates/cpu/prelude.h is the plan's source 0 and comes first in
-// every translation unit; templates include nothing.
+// `$body`-like lines for generated text. templates/cpu/prelude.h and its parts are the plan's source 0,
+// which comes first in every translation unit; templates include nothing.
 //
 // matmul: x is [rows, each, mid, k], w [experts,] [each, k, n], y [rows, each, mid, n]; experts 0: not
 // grouped, else rows is the capacity and `offsets` i32 [experts + 1] says which rows exist. mid and each

@@ -437,8 +437,8 @@ static void test_dead_lanes(void **state) {
     static const char nans[] = "float lane[LANES];\n"
                                "for (int i = 0; i < LANES; i++) lane[i] = __builtin_nanf(\"\");"
                                "float unused[1] = ";
-    change_template(dir, "prelude.h", zeros, nans);
-    change_template(dir, "math.h", zeros, nans);
+    static const char *const parts[] = { "prelude.h", "rows.h" };
+    for (int i = 0; i < COUNT_OF(parts); i++) change_template(dir, parts[i], zeros, nans);
     setenv("MOEC_TEMPLATES", dir, 1);
     Rows rows;
     rows_open(&rows);
@@ -450,13 +450,12 @@ static void test_dead_lanes(void **state) {
     pieces_of(&rows, "pieces, dead features", 2, 17);
     rows_check(&rows);
     unsetenv("MOEC_TEMPLATES");
-    Text path = { 0 };
-    text_printf(&path, "%s/prelude.h", dir);
-    unlink(text_cstr(&path));
-    path.bytes = 0;
-    text_printf(&path, "%s/math.h", dir);
-    unlink(text_cstr(&path));
-    text_finish(&path);
+    for (int i = 0; i < COUNT_OF(parts); i++) {
+        Text path = { 0 };
+        text_printf(&path, "%s/%s", dir, parts[i]);
+        unlink(text_cstr(&path));
+        text_finish(&path);
+    }
     rmdir(dir);
 }
 
