@@ -23,7 +23,8 @@
       "  --microbatch TOKENS                  computed at once\n"                                  \
       "  --microbatches N                     per step\n"                                         \
       "  --precision fp32|bf16                of products and attention\n"                         \
-      "  --recompute cheap|none               in backward\n")                                         \
+      "  --recompute cheap|none               in backward\n"                                      \
+      "  --routing learned|uniform|random     experts of a token, whatever the router\n")          \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", "")                                                                         \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec COMMAND ...`: finds the subcommand, answers --help and --version.
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
@@ -81,6 +82,7 @@ static int run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     file_hold_standard();
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of its write
     int result = run(argc, argv);
     if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
     return driver_fail(status_fail(ERR_IO, "the standard output cannot be written: %s",

@@ -13,7 +13,7 @@ enum { USUAL_MICROBATCH = 2048 /* tokens */, LARGEST = 10 /* buffers */ };
 typedef struct PlanArgs {
     const char *spec, *out, *dump;
     int64_t microbatch, microbatches; // tokens; per step
-    uint8_t precision, recompute;
+    uint8_t precision, recompute, routing;
     SpecArg *args;
     int n_args;
 } PlanArgs;
@@ -38,21 +38,36 @@ typedef struct Choice {
 static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
 static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP }, { "none", RECOMPUTE_NONE } };
 
-static Status read_choice(const char *flag, const char *text, const Choice choices[2],
+static const Choice routings[] = { { "learned", ROUTING_LEARNED },
+                                   { "uniform", ROUTING_UNIFORM },
+                                   { "random", ROUTING_RANDOM } };
+
+static Status read_choice(const char *flag, const char *text, const Choice *choices, int n,
                           uint8_t *out) {
-    for (int i = 0; i < 2; i++) {
-        *out = choices[i].value;
-        if (!strcmp(choices[i].word, text)) return OK;
+    Text words = { 0 };
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(choices[i].word, text)) {
+            *out = choices[i].value;
+            text_finish(&words);
+            return OK;
+        }
+        text_printf(&words, "%s%s", !i ? "" : i + 1 < n ? ", " : " or ", choices[i].word);
     }
-    return status_fail(ERR_ARGUMENT, "%s: expected %s or %s, got '%s'", flag, choices[0].word,
-                       choices[1].word, text);
+    status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", flag, text_cstr(&words), text);
+    text_finish(&words);
+    return ERR_ARGUMENT;
 }
 
-// Takes the flag at argv[*i] and its value; false: it is no flag of ours.
-static Status read_flag(PlanArgs *args, int argc, char **argv, int *i) {
-    const char *flag = argv[*i];
+// Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
+static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int *i) {
+    const char *flag = argv[*i], *value = NULL;
+    const char *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
+    if (equals) {
+        flag = arena_strndup(arena, flag, (size_t)(equals - flag));
+        value = equals + 1;
+    }
     static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
-                                         "--recompute" };
+                                         "--recompute", "--routing" };
     int which = 0;
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags)) {
@@ -60,16 +75,17 @@ static Status read_flag(PlanArgs *args, int argc, char **argv, int *i) {
         return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
                            near ? "did you mean " : "moec plan --help", near ? near : "");
     }
-    if (++*i >= argc)
+    if (!value && ++*i >= argc)
         return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
-    const char *value = argv[*i];
+    if (!value) value = argv[*i];
     switch (which) {
     case 0: args->out = value; return OK;
     case 1: args->dump = value; return OK;
     case 2: return read_count(flag, value, &args->microbatch);
     case 3: return read_count(flag, value, &args->microbatches);
-    case 4: return read_choice(flag, value, precisions, &args->precision);
-    default: return read_choice(flag, value, policies, &args->recompute);
+    case 4: return read_choice(flag, value, precisions, COUNT_OF(precisions), &args->precision);
+    case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
+    default: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
     }
 }
 
@@ -89,9 +105,12 @@ static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
 
 static Status read_args(PlanArgs *args, Arena *arena, int argc, char **argv) {
     *args = (PlanArgs){ .microbatches = 1, .args = ARENA_ARRAY(arena, SpecArg, argc) };
+    bool words = false; // after `--`
     for (int i = 1; i < argc; i++) {
-        if (argv[i][0] == '-')
-            TRY(read_flag(args, argc, argv, &i));
+        if (!words && !strcmp(argv[i], "--"))
+            words = true;
+        else if (!words && argv[i][0] == '-')
+            TRY(read_flag(args, arena, argc, argv, &i));
         else
             TRY(read_word(args, arena, argv[i]));
     }
@@ -256,7 +275,7 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
 }
 
 static int load_and_plan(PlanArgs *args, Arena *arena) {
-    SpecOptions options = { .args = args->args, .n_args = args->n_args };
+    SpecOptions options = { .args = args->args, .n_args = args->n_args, .routing = args->routing };
     Text error = { 0 };
     Model *model = spec_load(args->spec, &options, &error);
     if (!model) fputs(text_cstr(&error), stderr);

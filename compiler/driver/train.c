@@ -145,7 +145,12 @@ static int load_and_train(int argc, char **argv, Options *options) {
         status = status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
     if (status == OK) status = schedule_check(options);
     if (status != OK) return driver_fail(status);
-    SpecOptions spec_options = { .args = args, .n_args = n - 1 };
+    static const Routing routings[] = { [CHOICE_LEARNED] = ROUTING_LEARNED,
+                                        [CHOICE_UNIFORM] = ROUTING_UNIFORM,
+                                        [CHOICE_RANDOM] = ROUTING_RANDOM };
+    SpecOptions spec_options = { .args = args,
+                                 .n_args = n - 1,
+                                 .routing = routings[options->routing] };
     Text error = { 0 };
     Model *model = spec_load(spec, &spec_options, &error);
     if (!model) {

@@ -166,6 +166,10 @@ bool model_verify(Model *m);                              // false: m->diag says
 void model_print(const Model *m, Text *out, bool locations);
 void type_print(const Model *m, const Type *t, Text *out); // "[T, 4, 64]", "[E=8, 256, 256]"
 void model_sort(Model *m);
+// replace.c: with[id], of the same type, takes the place of node id (0: stays) for every reader and in the
+// tables, but not for what the replacements themselves are made of. Call it while ids are topological;
+// it sorts. Replaced nodes stay, unread. False: m->diag names a replacement of another type.
+bool model_replace(Model *m, const uint32_t *with /* [n_nodes] */);
 // Renumbers: nodes order[1..n] become 1..n; nodes not listed are dropped. Tables that name nodes
 // follow (0 where theirs is gone).
 void model_renumber(Model *m, const uint32_t *order, uint32_t n);

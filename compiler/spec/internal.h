@@ -208,4 +208,8 @@ int block_call(lua_State *L);
 void block_field(lua_State *L, int i, const char *name); // pushes the field's value
 void rules_apply(Spec *S, int block);                    // m.model's `parameters`
 
+/* routing.c ----------------------------------------------------------------------------------- */
+
+void routing_apply(Spec *S); // options->routing, on a finished trace; node ids change
+
 #endif

@@ -157,6 +157,7 @@ static void trace(Spec *S, int block) {
     m->logits = is_tensor(L, -1); // checked by m.model
     lua_pop(L, 1);
     rules_apply(S, block);
+    routing_apply(S);
     m->addr = 0;
     m->loc = (Loc){ 0 };
 }

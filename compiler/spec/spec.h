@@ -7,8 +7,12 @@
 
 typedef struct SpecArg { const char *key, *value; } SpecArg;  // key=value from the command line
 
+// What the ids that reach a route become, whatever the router: the run's choice, not the spec's.
+typedef enum Routing { ROUTING_LEARNED, ROUTING_UNIFORM, ROUTING_RANDOM } Routing;
+
 typedef struct SpecOptions {
     const SpecArg *args; int n_args;
+    Routing routing;             // 0: the spec's
     Text *log;                   // print() of the spec goes here; NULL: stderr
 } SpecOptions;
 

@@ -118,7 +118,8 @@ double hash_normal(uint64_t seed, uint64_t a, uint64_t b);  // mean 0, standard 
 
 /* file.c -------------------------------------------------------------------------------------- */
 
-Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes); // 0-terminated
+// Of a regular file, or of a pipe up to 64 MiB. 0-terminated.
+Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes);
 // Written beside `path` under a temporary name, synced, renamed: readers see the old or the new file.
 // Links are followed; what is no regular file (a device, a pipe) is written to, never replaced.
 Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes);

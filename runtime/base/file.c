@@ -11,6 +11,9 @@
 
 #include "runtime/base/base.h"
 
+// A pipe tells no size and may never end.
+enum { MOST_OF_A_PIPE = 64 << 20 };
+
 Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return status_fail(errno == ENOENT ? ERR_INPUT : ERR_IO, "cannot open %s: %s", path, strerror(errno));
@@ -20,6 +23,8 @@ Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes) 
         status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
     } else if (S_ISDIR(info.st_mode)) {
         status = status_fail(ERR_INPUT, "%s is a folder, expected a file", path);
+    } else if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) {
+        status = status_fail(ERR_INPUT, "%s is a device or a socket, expected a file", path);
     } else {
         size_t cap = info.st_size > 0 ? (size_t)info.st_size : 4096, n = 0;
         char *at = arena_alloc(arena, cap + 1);
@@ -29,6 +34,11 @@ Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes) 
             if (got < 0) { status = status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno)); break; }
             n += (size_t)got;
             if (got == 0) break;
+            if (S_ISFIFO(info.st_mode) && n > MOST_OF_A_PIPE) {
+                status = status_fail(ERR_INPUT, "the pipe %s gives more than %d MiB, expected less",
+                                     path, MOST_OF_A_PIPE >> 20);
+                break;
+            }
             if (n == cap) { // the file grew, or tells no size (a pipe, /proc)
                 at = arena_grow(arena, at, cap, cap * 2 + 1);
                 cap *= 2;

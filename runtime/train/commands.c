@@ -13,14 +13,23 @@ static void on_signal(int signal_number) {
     train_stop();
 }
 
-// The first SIGINT or SIGTERM ends the work in order, a second one at once. A file that may not
-// grow further is an error of the write, not a signal.
+// The first SIGINT or SIGTERM ends the work in order, a second one at once. A terminal that closes
+// may send SIGHUP twice; nohup had it ignored, and it stays so.
 static void catch_signals(void) {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND };
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) < 0 || hangup.sa_handler == SIG_IGN) return;
+    action.sa_flags = (int)SA_RESTART;
+    sigaction(SIGHUP, &action, NULL);
+}
+
+// Training goes on when nobody reads what it prints any more.
+static void catch_signals_of_training(void) {
+    catch_signals();
+    signal(SIGPIPE, SIG_IGN);
 }
 
 // A run is resumed from any folder, so it remembers where its data are.
@@ -36,7 +45,8 @@ static void make_absolute(Arena *arena, OptionFiles *files) {
 
 Status command_train(const RunSource *source, Options *options) {
     TRY(schedule_check(options));
-    catch_signals();
+    catch_signals_of_training();
+    TRY(memory_check(source->plan, memory_available()));
     make_absolute(options->arena, &options->data);
     make_absolute(options->arena, &options->eval_data);
     // What is wrong with the data should show before there is a folder.
@@ -86,6 +96,7 @@ static Status with_options(Status (*body)(Options *options, const char *run), in
 /* resume --------------------------------------------------------------------------------------- */
 
 static Status resume(Options *options, const char *run) {
+    catch_signals_of_training();
     Plan *plan = NULL;
     TRY(run_read_plan(run, false, &plan));
     TrainJob job = { .plan = plan,
@@ -123,10 +134,23 @@ static Status session_open(const Options *options, const char *run, bool for_sam
     if (!out->arena) return status_fail(ERR_MEMORY, "out of memory");
     progress_start(&out->progress, options->quiet ? NULL : stderr, 10);
     TRY(run_read_plan(run, for_sample, &out->plan));
+    if (for_sample && !plan_program(out->plan, "prefill"))
+        return status_fail(ERR_INPUT,
+                           "%s has no plan with a program 'prefill', which sampling runs\n  hint: "
+                           "'moec train' writes it to %s/plan-sample.txt; moec-run takes it as "
+                           "SAMPLE-PLAN",
+                           run, run);
+    if (!checkpoint_any(run))
+        return status_fail(ERR_INPUT,
+                           "%s holds no checkpoint\n  hint: 'moec resume %s' trains it", run, run);
     ExecOptions exec = { .threads = (int)options->threads,
                          .progress = progress_compile,
                          .user = &out->progress };
-    TRY(exec_create(out->plan, &exec, &out->exec));
+    Status status = exec_create(out->plan, &exec, &out->exec);
+    if (train_stopping())
+        return status_fail(ERR_INTERRUPTED, "interrupted while the kernels were compiled\n"
+                                            "  hint: the same command starts again");
+    TRY(status);
     TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights) };
     CheckpointInfo info;
     TRY(checkpoint_load(run, out->arena, out->plan, &memory, &info));

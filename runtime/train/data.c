@@ -13,7 +13,7 @@
 /* Files ---------------------------------------------------------------------------------------- */
 
 static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is not waited for
     if (fd < 0)
         return status_fail(ERR_INPUT, "cannot open the data file %s: %s", path, strerror(errno));
     struct stat info;

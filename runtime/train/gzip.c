@@ -18,7 +18,7 @@ typedef struct Unpack {
 } Unpack;
 
 bool gzip_recognise(const uint8_t *bytes, size_t n) {
-    return n >= 3 && bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == 8;
+    return n >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b && (n == 2 || bytes[2] == 8);
 }
 
 static size_t offset_of(const Unpack *u) {

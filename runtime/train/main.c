@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec-run`: runs saved plans without the compiler. `moec`'s code, from the plan on.
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "runtime/train/train.h"
@@ -66,8 +68,7 @@ static Status run(int argc, char **argv) {
     return train(argc, argv);
 }
 
-int main(int argc, char **argv) {
-    file_hold_standard();
+static int run_command(int argc, char **argv) {
     if (argc > 1 && !strcmp(argv[1], "--version")) {
         printf("moec-run %s\n", MOEC_VERSION);
         return 0;
@@ -92,4 +93,14 @@ int main(int argc, char **argv) {
         log_debug("%s", status_trail_text());
     }
     return status_exit(status);
+}
+
+int main(int argc, char **argv) {
+    file_hold_standard();
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of its write
+    int result = run_command(argc, argv);
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
+    fprintf(stderr, "moec-run: error: the standard output cannot be written: %s\n",
+            strerror(errno));
+    return 1;
 }

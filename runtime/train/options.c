@@ -48,28 +48,53 @@ void options_destroy(Options *options) {
 
 /* One value ----------------------------------------------------------------------------------- */
 
+// What the number counts, after `before`: a plural. "fraction" and "id" are kinds of numbers.
+static void add_unit(const OptionInfo *info, const char *before, Text *out) {
+    size_t n = strlen(info->unit);
+    if (n && info->unit[n - 1] == 's') text_printf(out, "%s%s", before, info->unit);
+}
+
+static void add_bound(double bound, Text *out) {
+    if (bound == floor(bound)) text_printf(out, "%.0f", bound); // none is beyond 2^53
+    else text_add_decimal(out, bound);
+}
+
 static Status wrong_bounds(const OptionInfo *info, const char *as, const char *value) {
-    const char *space = info->unit[0] ? " " : "";
+    Text text = { 0 };
     bool open_above = info->kind == OPTION_INT && info->highest >= OPTION_MAX_INT;
-    if (open_above)
-        return status_fail(ERR_ARGUMENT, "%s is %s, expected at least %.17g%s%s", as, value,
-                           info->lowest, space, info->unit);
-    return status_fail(ERR_ARGUMENT, "%s is %s, expected %g to %.17g%s%s", as, value, info->lowest,
-                       info->highest, space, info->unit);
+    if (open_above) text_add(&text, "at least ");
+    add_bound(info->lowest, &text);
+    if (!open_above) {
+        text_add(&text, " to ");
+        add_bound(info->highest, &text);
+    }
+    add_unit(info, " ", &text);
+    Status status =
+        status_fail(ERR_ARGUMENT, "%s is %s, expected %s", as, value, text_cstr(&text));
+    text_finish(&text);
+    return status;
+}
+
+static Status no_number(const OptionInfo *info, const char *as, const char *value) {
+    Text text = { 0 };
+    text_add(&text, info->kind == OPTION_INT ? "a whole number" : "a number");
+    add_unit(info, " of ", &text);
+    Status status =
+        status_fail(ERR_ARGUMENT, "%s is '%s', expected %s", as, value, text_cstr(&text));
+    text_finish(&text);
+    return status;
 }
 
 static Status set_number(Options *options, OptionId id, const char *as, const char *value) {
     const OptionInfo *info = &option_info[id];
     char *end;
+    errno = 0;
     double number = strtod(value, &end);
+    bool tiny = errno == ERANGE && fabs(number) < 1; // 0 now, not as it was written
     bool spelled = end != value && !*end && strspn(value, "+-.0123456789eE") == strlen(value);
-    if (!spelled || !isfinite(number))
-        return status_fail(ERR_ARGUMENT, "%s is '%s', expected a%s number%s%s", as, value,
-                           info->kind == OPTION_INT ? " whole" : "",
-                           info->unit[0] ? " of " : "", info->unit);
-    if (info->kind == OPTION_INT && number != floor(number))
-        return status_fail(ERR_ARGUMENT, "%s is %s, expected a whole number%s%s", as, value,
-                           info->unit[0] ? " of " : "", info->unit);
+    bool whole = number == floor(number) && !tiny;
+    if (!spelled || !isfinite(number) || (info->kind == OPTION_INT && !whole))
+        return no_number(info, as, value);
     if (number < info->lowest || number > info->highest) return wrong_bounds(info, as, value);
     if (info->kind == OPTION_INT) *(int64_t *)field_of(options, id) = (int64_t)number;
     else *(double *)field_of(options, id) = number;

@@ -52,6 +52,10 @@ enum {
     X(CHOICE, recompute, "train.recompute", "--recompute", "cheap", 0, 0, "cheap|none",            \
       FOR_FIXED | FOR_SPEC,                                                                        \
       "what row operations make again in backward is not saved; none: everything is")              \
+    X(CHOICE, routing, "train.routing", "--routing", "learned", 0, 0, "learned|uniform|random",    \
+      FOR_FIXED | FOR_SPEC,                                                                        \
+      "experts of a token: the router's choice; or, whatever the router, even loads by position, " \
+      "or drawn anew in every step")                                                               \
     X(INT, seed, "train.seed", "--seed", "1", 0, 2147483647, "", FOR_FIXED,                        \
       "of parameters, data order and every random number")                                         \
     X(INT, threads, "train.threads", "--threads", "0", 0, 1024, "threads",                         \
@@ -126,6 +130,7 @@ typedef enum OptionId {
 enum { TOKENS_BYTES, TOKENS_UINT16, TOKENS_UINT32 };           // of OPT_tokens; log2 of bytes
 enum { CHOICE_FP32, CHOICE_BF16 };                             // of OPT_precision
 enum { CHOICE_CHEAP, CHOICE_NONE };                            // of OPT_recompute
+enum { CHOICE_LEARNED, CHOICE_UNIFORM, CHOICE_RANDOM };        // of OPT_routing
 enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // of OPT_schedule
 
 typedef struct Options {

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/train/train.h"
@@ -67,6 +68,11 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
                            "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
                            "another --out",
                            run, run);
+    struct stat info;
+    if (stat(run, &info) == 0 && !S_ISDIR(info.st_mode))
+        return status_fail(ERR_ARGUMENT,
+                           "--out %s is a file, expected a folder\n  hint: give another --out",
+                           run);
     TRY(file_make_dirs(run));
     TRY(write_plan(run, "plan.txt", source->plan));
     if (source->sample_plan) TRY(write_plan(run, "plan-sample.txt", source->sample_plan));
@@ -187,4 +193,19 @@ Status run_lock(const char *run, int *fd) {
     close(*fd);
     *fd = -1;
     return status;
+}
+
+Status run_still_there(const char *run, int lock) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "lock"));
+    struct stat held, found;
+    if (fstat(lock, &held) < 0)
+        return status_fail(ERR_IO, "cannot read %s: %s", path, strerror(errno));
+    if (stat(path, &found) == 0 && found.st_dev == held.st_dev && found.st_ino == held.st_ino)
+        return OK;
+    return status_fail(ERR_IO,
+                       "%s is no longer the folder of this run: it was moved or deleted while the "
+                       "run trained\n  hint: if it was moved, 'moec resume' of where it is now "
+                       "goes on from its newest checkpoint",
+                       run);
 }

@@ -123,6 +123,7 @@ static Status start(Trainer *t) {
     if (t->options->eval_interval && !plan_program(t->plan, "eval"))
         return status_fail(ERR_INPUT,
                            "the plan has no program 'eval', which --eval-interval needs");
+    TRY(memory_check(t->plan, memory_available()));
     TRY(run_lock(t->job->run, &t->lock));
     if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     progress_start(&t->progress, t->job->progress, options->log_interval);
@@ -130,11 +131,20 @@ static Status start(Trainer *t) {
     ExecOptions exec = { .threads = (int)options->threads,
                          .progress = progress_compile,
                          .user = &t->progress };
-    TRY(exec_create(t->plan, &exec, &t->exec));
+    Status status = exec_create(t->plan, &exec, &t->exec);
+    if (stop_asked) // perhaps the compiler got the signal too, and that is why it failed
+        return status_fail(ERR_INTERRUPTED,
+                           "interrupted while the kernels were compiled, before a step was done\n"
+                           "  hint: 'moec resume %s' goes on",
+                           t->job->run);
+    TRY(status);
     t->memory = train_memory(t->exec);
     exec_init(t->exec, (uint64_t)options->seed);
     // A run without a checkpoint was killed before its first: it starts again.
     if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t));
+    if (options->steps && t->state.step >= options->steps)
+        progress_say(&t->progress, "nothing to train: the run has %lld steps, --steps is %lld",
+                     (long long)t->state.step, (long long)options->steps);
     t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
     t->tokens_per_step = t->n_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
@@ -203,13 +213,18 @@ static Status write_metrics(Trainer *t, StepTokens tokens, double lr, double sec
     return journal_step(&t->journal, line);
 }
 
+// A NaN has no sign to show.
+static double shown(double number) {
+    return isnan(number) ? (double)NAN : number;
+}
+
 static Status watch_skips(Trainer *t) {
     bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
     t->skips = skipped ? t->skips + 1 : 0;
     if (!skipped) return OK;
     progress_say(&t->progress,
                  "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
-                 (long long)t->state.step, t->loss, fabs(t->grad_norm)); // a NaN has no sign
+                 (long long)t->state.step, shown(t->loss), shown(t->grad_norm));
     if (t->skips < SKIPS_BEFORE_FAILURE) return OK;
     return status_fail(
         ERR_NUMERIC,
@@ -266,12 +281,16 @@ static void show_step(Trainer *t, bool last) {
     if (o->steps) snprintf(of, sizeof of, "/%lld", (long long)o->steps);
     progress_show(&t->progress, last || t->state.step == 1,
                   "step %lld%s  loss %.4f  lr %.2e  grad norm %.3f  %.0f tokens/s  %s left",
-                  (long long)t->state.step, of, t->loss, t->state.lr, t->grad_norm,
+                  (long long)t->state.step, of, shown(t->loss), t->state.lr, shown(t->grad_norm),
                   (double)t->tokens_per_step / t->step_seconds, eta);
 }
 
 // What was written about the steps is on disk before the checkpoint that goes on from them.
 static Status save(Trainer *t) {
+    Status there = run_still_there(t->job->run, t->lock);
+    if (there != OK)
+        return status_fail(there, "step %lld is not saved: %s", (long long)t->state.step,
+                           status_message());
     if (t->saved == t->state.step) return OK;
     const Options *o = t->options;
     TRY(journal_sync(&t->journal));
@@ -313,7 +332,7 @@ static Status evaluate_between(Trainer *t) {
     TRY(evaluate(t, o->eval_limit, &result));
     t->state.seconds += time_seconds() - began;
     progress_say(&t->progress, "step %lld  held-out loss %.4f over %lld tokens",
-                 (long long)t->state.step, result.nats, (long long)result.n_targets);
+                 (long long)t->state.step, shown(result.nats), (long long)result.n_targets);
     return OK;
 }
 

@@ -42,6 +42,14 @@ Status plan_read(const char *path, Plan **out);
 // Held until the descriptor is closed; a run that another process trains is refused. Removes the
 // temporary files of a killed one.
 Status run_lock(const char *run, int *fd);
+// Fails where `run` no longer names the folder that the lock is in.
+Status run_still_there(const char *run, int lock);
+
+/* memory.c ------------------------------------------------------------------------------------- */
+
+int64_t memory_available(void); // bytes, of the machine or by the limit of its control groups
+// ERR_MEMORY if the plan needs more.
+Status memory_check(const Plan *plan, int64_t available);
 
 /* schedule.c ----------------------------------------------------------------------------------- */
 

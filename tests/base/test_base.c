@@ -203,6 +203,27 @@ static void files_are_replaced_whole_or_not_at_all(void **state) {
     assert_int_equal(rmdir(folder), 0); // no temporary file is left
 }
 
+// Endless ones end: a device is not read, a pipe up to a limit.
+static void only_files_and_pipes_are_read(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    char *bytes, path[64];
+    size_t n;
+    assert_int_equal(file_read("/dev/zero", arena, &bytes, &n), ERR_INPUT);
+    assert_non_null(strstr(status_message(), "/dev/zero is a device or a socket"));
+    FILE *short_pipe = popen("echo text", "r");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(short_pipe));
+    assert_int_equal(file_read(path, arena, &bytes, &n), OK);
+    assert_string_equal(bytes, "text\n");
+    pclose(short_pipe);
+    FILE *endless = popen("yes", "r");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(endless));
+    assert_int_equal(file_read(path, arena, &bytes, &n), ERR_INPUT);
+    assert_non_null(strstr(status_message(), "gives more than 64 MiB"));
+    pclose(endless);
+    arena_destroy(arena);
+}
+
 static Status inner(void) {
     return status_fail(ERR_INPUT, "expected %d, found %d", 1, 2);
 }
@@ -236,6 +257,7 @@ int main(void) {
         cmocka_unit_test(hashes_print_and_parse),
         cmocka_unit_test(random_numbers_have_the_moments_they_claim),
         cmocka_unit_test(files_are_replaced_whole_or_not_at_all),
+        cmocka_unit_test(only_files_and_pipes_are_read),
         cmocka_unit_test(a_failure_keeps_its_message_and_its_trail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -433,6 +433,11 @@ static void wrong_commands(void **state) {
     expect_exit(2,
                 COMMAND(moec, "train", spec, "--data", data, "--out", reference, "--steps", "1"));
     expect_error("already holds a run\n  hint: 'moec resume ");
+    char *bare = path_in(folder, "bare");
+    expect_exit(0, COMMAND("/bin/cp", "-r", reference, bare));
+    expect_exit(0, COMMAND("/bin/rm", path_in(bare, "plan-sample.txt")));
+    expect_exit(2, COMMAND(moec, "sample", bare));
+    expect_error("has no plan with a program 'prefill', which sampling runs\n  hint: 'moec train'");
     expect_exit(2, COMMAND(moec, "resume", reference, "--seed", "5"));
     expect_error("--seed is fixed for the life of a run");
     expect_exit(2, COMMAND(moec, "eval", path_in(folder, "")));

@@ -68,6 +68,16 @@ static void no_space_for_a_checkpoint(void **state) {
     assert_string_equal(line, "");
 }
 
+// A file that may not grow is an error of its write, in every command.
+static void no_space_for_a_plan(void **state) {
+    (void)state;
+    char *plan = path_in(small.folder, "small.plan");
+    expect_exit(1, COMMAND("/usr/bin/prlimit", "--fsize=1000", small.moec, "plan", small.spec, "-o",
+                           plan));
+    expect_error("small.plan: File too large");
+    assert_false(file_exists(plan));
+}
+
 // The folder is full during the plan, the first lines, the first checkpoint, the second one.
 static void full_file_system(void **state) {
     (void)state;
@@ -151,6 +161,7 @@ static void damaged_checkpoint(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_space_for_a_checkpoint),
+        cmocka_unit_test(no_space_for_a_plan),
         cmocka_unit_test(full_file_system),
         cmocka_unit_test(folder_may_not_be_written),
         cmocka_unit_test(damaged_checkpoint),

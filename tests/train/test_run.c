@@ -89,31 +89,112 @@ static void a_run_from_end_to_end(void **state) {
     expect_run(0, command_run(words));
     same_weights(other, whole, "step-25");
     expect_run(0, COMMAND(program, "resume", other)); // its steps are done: evaluates again
+    expect_error("nothing to train: the run has 25 steps, --steps is 25");
+    // Lost output is a failure.
+    expect_run(1, COMMAND("/bin/sh", "-c", "\"$0\" eval \"$1\" >/dev/full", program, run));
+    expect_error("moec-run: error: the standard output cannot be written: No space left");
+    // Without its checkpoint or program nothing is compiled first.
+    expect_run(0, COMMAND("/bin/rm", "-r", path_in(other, "checkpoints")));
+    expect_run(2, COMMAND(program, "eval", other));
+    expect_error("holds no checkpoint\n  hint: 'moec resume ");
+    assert_null(strstr(command_errors(), "compiling"));
+}
+
+// Starts a long run and waits for its first step.
+static pid_t start_long(char *run, int out, int err) {
+    char *words[] = { program, plan_path, "--data",  data, "--out",
+                      run,     "--steps", "1000000", NULL };
+    char *metrics = path_in(run, "metrics.jsonl");
+    pid_t child = command_start(words, out, err);
+    struct stat info;
+    for (int k = 0; k < 120000 && (stat(metrics, &info) < 0 || !info.st_size); k++) usleep(1000);
+    return child;
+}
+
+// Sends the signal; the run ends with 1, as not everything asked for was done, having said `part`.
+static void end_long(pid_t child, int number, int out, const char *part) {
+    assert_int_equal(kill(child, number), 0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 1);
+    char said[8192] = "";
+    assert_true(pread(out, said, sizeof said - 1, 0) > 0);
+    close(out);
+    if (!strstr(said, part)) print_error("'%s' is not in: %s\n", part, said);
+    assert_non_null(strstr(said, part));
+}
+
+static int said(void) {
+    return open(path_in(folder, "said"), O_RDWR | O_CREAT | O_TRUNC, 0644);
 }
 
 static void killed_by_a_signal(void **state) {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        char *run = path_in(folder, i ? "term" : "int"), *metrics = path_in(run, "metrics.jsonl");
-        char *words[] = { program, plan_path, "--data",  data, "--out",
-                          run,     "--steps", "1000000", NULL };
-        char *said = path_in(folder, "said");
-        int out = open(said, O_RDWR | O_CREAT | O_TRUNC, 0644);
-        pid_t child = command_start(words, out, out);
-        struct stat info;
-        for (int k = 0; k < 120000 && (stat(metrics, &info) < 0 || !info.st_size); k++)
-            usleep(1000);
-        assert_int_equal(kill(child, i ? SIGTERM : SIGINT), 0);
-        int status;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        close(out);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 1);               // not everything asked for was done
-        size_t n;
-        assert_non_null(strstr(read_whole(said, &n), "which is saved\n  hint: "));
+    static const struct { int number; const char *name; } signals[] = {
+        { SIGINT, "int" }, { SIGTERM, "term" }, { SIGHUP, "hup" } };
+    for (int i = 0; i < COUNT_OF(signals); i++) {
+        char *run = path_in(folder, signals[i].name);
+        int out = said();
+        end_long(start_long(run, out, out), signals[i].number, out,
+                 "which is saved\n  hint: ");
         assert_true(file_exists(path_in(run, "checkpoints/latest")));
         expect_run(0, COMMAND(program, "sample", run, "--bytes", "1"));
     }
+}
+
+// Under nohup a hang-up ends nothing; nor does a reader of stderr that has gone.
+static void signals_that_end_nothing(void **state) {
+    (void)state;
+    int out = said(), ends[2];
+    signal(SIGHUP, SIG_IGN);
+    pid_t child = start_long(path_in(folder, "nohup"), out, out);
+    signal(SIGHUP, SIG_DFL);
+    assert_int_equal(kill(child, SIGHUP), 0);
+    usleep(50000);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+    end_long(child, SIGTERM, out, "which is saved");
+    char *run = path_in(folder, "unread");
+    char *words[] = { program,   plan_path, "--data",         data, "--out", run,
+                      "--steps", "3",       "--log-interval", "0",  NULL };
+    assert_int_equal(pipe(ends), 0);
+    close(ends[0]);
+    out = said();
+    child = command_start(words, out, ends[1]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(out);
+    close(ends[1]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_true(file_exists(path_in(run, "checkpoints/step-3")));
+}
+
+static void folder_moved_while_training(void **state) {
+    (void)state;
+    char *run = path_in(folder, "here"), *moved = path_in(folder, "there");
+    int out = said();
+    pid_t child = start_long(run, out, out);
+    assert_int_equal(rename(run, moved), 0);
+    end_long(child, SIGTERM, out, "here is no longer the folder of this run: it was moved or del");
+    assert_false(file_exists(run));
+    assert_true(file_exists(path_in(moved, "run.json")));
+}
+
+// The signal of a terminal reaches the compiler too.
+static void interrupted_while_compiling(void **state) {
+    (void)state;
+    static const char script[] = "#!/bin/sh\nkill -INT $PPID\nexit 1\n";
+    char *compiler = path_in(folder, "compiler"), *run = path_in(folder, "early");
+    write_file(compiler, script, sizeof script - 1);
+    assert_int_equal(chmod(compiler, 0755), 0);
+    const char *command = "MOEC_CACHE_DIR=\"$5\" MOEC_CC=\"$4\" \"$0\" \"$1\" --data \"$2\" "
+                          "--out \"$3\" --steps 2";
+    expect_run(1, COMMAND("/bin/sh", "-c", (char *)(uintptr_t)command, program, plan_path, data,
+                          run, compiler, path_in(folder, "empty-cache")));
+    expect_error("interrupted while the kernels were compiled, before a step was done\n  hint: "
+                 "'moec resume ");
+    expect_run(0, COMMAND(program, "resume", run));
+    assert_true(file_exists(path_in(run, "checkpoints/step-2")));
 }
 
 static void wrong_commands(void **state) {
@@ -145,6 +226,8 @@ static void wrong_commands(void **state) {
     expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", run, "--stepps", "1"));
     expect_error("did you mean --steps?");
     assert_false(file_exists(run)); // none of these left anything behind
+    expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", bad, "--steps", "1"));
+    expect_error("bad.plan is a file, expected a folder\n  hint: give another --out");
     expect_run(2, COMMAND(program, "resume", folder));
     expect_error("is not the folder of a run");
     expect_run(2, COMMAND(program, "eval"));
@@ -160,6 +243,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_from_end_to_end),
         cmocka_unit_test(killed_by_a_signal),
+        cmocka_unit_test(signals_that_end_nothing),
+        cmocka_unit_test(folder_moved_while_training),
+        cmocka_unit_test(interrupted_while_compiling),
         cmocka_unit_test(wrong_commands),
     };
     return cmocka_run_group_tests_name("run", tests, make, NULL);

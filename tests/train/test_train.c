@@ -540,6 +540,19 @@ static void signal_finishes_the_step_and_saves(void **state) {
     same_checkpoints(run, whole, steps + 2);
 }
 
+static void memory_must_suffice(void **state) {
+    (void)state;
+    int64_t peak = plan_peak(plan), here = memory_available();
+    assert_true(here > 1 << 20 && here < (int64_t)1 << 60);
+    EXPECT_OK(memory_check(plan, peak));
+    expect_failure(memory_check(plan, peak - 1), ERR_MEMORY, "a smaller --microbatch");
+    int64_t was = plan->region_bytes[REGION_act];
+    plan->region_bytes[REGION_act] = here * 4;
+    expect_failure(train_with(fresh(), plan, MORE("--steps", "1"), false, NULL), ERR_MEMORY,
+                   "training needs ");
+    plan->region_bytes[REGION_act] = was;
+}
+
 static void progress_has_plain_lines(void **state) {
     (void)state;
     char *run = fresh(), *path = path_in(scratch_folder(), "progress");
@@ -692,6 +705,7 @@ int main(void) {
         cmocka_unit_test(budgets),
         cmocka_unit_test(lock_is_exclusive),
         cmocka_unit_test(signal_finishes_the_step_and_saves),
+        cmocka_unit_test(memory_must_suffice),
         cmocka_unit_test(progress_has_plain_lines),
         cmocka_unit_test(progress_is_live_on_a_terminal),
         cmocka_unit_test(evaluation_is_exact),

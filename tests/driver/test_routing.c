@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// --routing: a run with ids that no router chose, from the command line to its record.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/driver/small.h"
+
+enum { STEPS = 20, EXPERTS = 4, CHOICES = 2, BATCH = 256 };
+
+static json_t *last_line(const char *run) {
+    size_t n;
+    const char *text = read_whole(path_in(run, "metrics.jsonl"), &n), *line = text;
+    for (int step = 1; step < STEPS; step++) line = strchr(line, '\n') + 1;
+    json_t *object = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+    assert_non_null(object);
+    assert_int_equal(json_integer_value(json_object_get(object, "step")), STEPS);
+    return object;
+}
+
+static double number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_real(value)) fail_msg("no number '%s'", key);
+    return json_real_value(value);
+}
+
+static void expect_recorded(const char *run, const char *routing) {
+    json_t *record = json_load_file(path_in(run, "run.json"), 0, NULL);
+    const json_t *options = json_object_get(record, "options");
+    assert_string_equal(json_string_value(json_object_get(options, "train.routing")), routing);
+    json_decref(record);
+}
+
+// Whether every expert has its share of the batch; none of it may be missing.
+static bool loads_are_even(const json_t *line) {
+    const json_t *load = json_object_get(line, "train/block 02/load");
+    assert_int_equal(json_array_size(load), EXPERTS);
+    double total = 0, largest = 0;
+    for (size_t e = 0; e < EXPERTS; e++) {
+        double rows = json_real_value(json_array_get(load, e));
+        total += rows;
+        largest = fmax(largest, rows);
+    }
+    assert_true(total == BATCH * CHOICES);
+    return largest == BATCH * CHOICES / EXPERTS;
+}
+
+static void trains(void **state) {
+    (void)state;
+    Small small = small_make();
+    static const char *const routings[] = { "uniform", "random" };
+    for (int i = 0; i < COUNT_OF(routings); i++) {
+        char *run = path_in(small.folder, routings[i]), *half = path_in(run, "../half");
+        char *const more[] = { "--routing", (char *)(uintptr_t)routings[i], NULL };
+        expect_exit(0, small_train(&small, run, "20", more));
+        json_t *line = last_line(run);
+        assert_int_equal(loads_are_even(line), i == 0);
+        // The balance loss sees the same ids: its least value, 1 per choice, is that of even loads.
+        double balance = number(line, "train/load balancing loss unscaled");
+        if (i == 0) assert_true(fabs(balance - 1) < 1e-5 || fabs(balance - CHOICES) < 1e-5);
+        assert_true(isfinite(number(line, "train/CE loss")));
+        assert_true(isfinite(number(line, "optim/total grad norm")));
+        json_decref(line);
+        expect_recorded(run, routings[i]);
+        // A resumed run goes on with the routing that its plan has.
+        expect_exit(0, small_train(&small, half, "6", more));
+        expect_exit(0, COMMAND(small.moec, "resume", half, "--steps", "20"));
+        expect_recorded(half, routings[i]);
+        line = last_line(half);
+        assert_int_equal(loads_are_even(line), i == 0);
+        json_decref(line);
+        expect_exit(2, COMMAND(small.moec, "resume", run, "--routing", "learned"));
+        expect_error("--routing is fixed for the life of a run");
+        expect_exit(0, COMMAND("/bin/rm", "-r", half));
+    }
+}
+
+static void refusals(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *const wrong[] = { "--routing", "unifrom", NULL };
+    expect_exit(2, small_train(&small, path_in(small.folder, "wrong"), "1", wrong));
+    expect_error("moec: error: --routing is 'unifrom', expected one of learned|uniform|random\n"
+                 "  hint: did you mean 'uniform'?\n");
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--routing", "even"));
+    expect_error("moec: error: --routing: expected learned, uniform or random, got 'even'\n");
+}
+
+// The plan differs where the run asks, and only there.
+static void plans(void **state) {
+    (void)state;
+    Small small = small_make();
+    static const char *const names[] = { "none", "learned", "uniform", "random" };
+    char *text[COUNT_OF(names)];
+    size_t n[COUNT_OF(names)];
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        char *out = path_in(small.folder, names[i]);
+        char *name = (char *)(uintptr_t)names[i];
+        expect_exit(0, i ? COMMAND(small.moec, "plan", small.spec, "-o", out, "--routing", name)
+                         : COMMAND(small.moec, "plan", small.spec, "-o", out));
+        text[i] = read_whole(out, &n[i]);
+    }
+    assert_string_equal(text[0], text[1]);
+    assert_string_not_equal(text[1], text[2]);
+    assert_string_not_equal(text[2], text[3]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(trains), cmocka_unit_test(refusals),
+                                        cmocka_unit_test(plans) };
+    return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
+}
