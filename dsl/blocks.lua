@@ -1,6 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- The built-in blocks, written in the language they belong to.
 local m = require "moec"
+local core = ...
+
+local function need_positive(name, x)
+  if x and x <= 0 then
+    core.fail(("%s must be above 0, got %s"):format(name, core.describe(x)), nil, name:match "%w+$")
+  end
+end
+
+local function need_eps(name, x)
+  if x and x < 0 then core.fail(("%s must be 0 or more, got %s"):format(name, core.describe(x)), nil, "eps") end
+end
 
 -- Activations: the number of their arguments is the number of input projections.
 
@@ -15,6 +26,7 @@ m.norm = m.define("norm", {
   { "gain", "boolean", true, doc = "learn a gain" },
   { "eps", "number", false, doc = "default: the model's `eps`" },
 }, function(f, x)
+  need_eps("norm.eps", f.eps)
   local axes = {}
   for i = 1, f.over do axes[i] = x:size(i - f.over - 1) end
   local gain = f.gain and m.param("gain", axes, { on = x, init = "ones" }) or nil
@@ -30,6 +42,12 @@ m.rope = m.define("rope", {
   { "scaling", "function", false, doc = "(frequencies, theta) to frequencies and an optional factor" },
 }, function(f, x)
   local n, freq, factor = f.dims or x:size(), {}, nil
+  need_positive("rope.theta", f.theta)
+  if n % 2 ~= 0 then
+    local field = f.dims and "dims" or core.field("head_dim", "rope_dim")
+    core.fail(("rope turns features in pairs: %s must be even, got %d"):format(field or "the last axis", n), nil,
+              field)
+  end
   for i = 1, n // 2 do freq[i] = f.theta ^ (-2 * (i - 1) / n) end
   if f.scaling then freq, factor = f.scaling(freq, f.theta) end
   return m.rotate(x, m.constant(freq), { pairs = f.pairs, factor = factor })
@@ -42,6 +60,7 @@ m.yarn = m.define("yarn", {
   { "slow", "number", 1, doc = "turns up to which it is divided by `factor`" },
   { "truncate", "boolean", true, doc = "round both limits outwards to whole features" },
 }, function(f, freq, theta)
+  need_positive("yarn.factor", f.factor)
   local function index(turns) return #freq * math.log(f.original / (turns * 2 * math.pi)) / math.log(theta) end
   local low, high = index(f.fast), index(f.slow)
   if f.truncate then low, high = math.floor(low), math.ceil(high) end
@@ -67,6 +86,11 @@ m.attention = m.define("attention", {
   { "scale", "number", false, doc = "of the logits; default head_dim ^ -0.5" },
 }, function(f, x)
   local width, H = x:size(), f.heads
+  need_positive("attention.scale", f.scale)
+  if not f.head_dim and H > width then
+    core.fail(("attention.head_dim is 0: a width of %d leaves nothing for each of %d heads"):format(width, H),
+              "fewer heads, or give head_dim", "heads")
+  end
   local G, n = f.kv_heads or H, f.head_dim or width // H
   local q = m.linear("q", x, { H, n }, { bias = f.bias })
   local k = m.linear("k", x, { G, n }, { bias = f.bias })
@@ -112,6 +136,23 @@ m.mlp = m.define("mlp", {
   return m.linear("out", f.activation(m.unbind(h)), x:size(), { bias = f.bias })
 end)
 
+-- With fewer experts left than a token chooses, it would take some that its groups rule out.
+local function check_groups(f, count, top_k)
+  local each = count // f.groups
+  if count % f.groups ~= 0 then
+    core.fail(("router.groups must divide the %d experts, got %d"):format(count, f.groups), nil, "groups")
+  elseif each < 2 then
+    core.fail(("router.groups leaves %d expert per group, expected 2 or more"):format(each), nil, "groups")
+  elseif f.keep_groups > f.groups then
+    core.fail(("router.keep_groups must be up to the %d groups, got %d"):format(f.groups, f.keep_groups), nil,
+              "keep_groups")
+  elseif top_k > f.keep_groups * each then
+    core.fail(("router.keep_groups = %d leaves a token %d experts (%d per group), top_k chooses %d"):format(
+              f.keep_groups, f.keep_groups * each, each, top_k), "more keep_groups, fewer groups or a smaller top_k",
+              "keep_groups")
+  end
+end
+
 m.router = m.define("router", {
   { "score", "function", m.softmax, doc = "logits to scores: m.softmax, m.sigmoid or yours" },
   { "normalize", "boolean", false, doc = "make the chosen weights sum to 1" },
@@ -132,6 +173,7 @@ m.router = m.define("router", {
     rank = rank + correction
   end
   if f.groups then
+    check_groups(f, count, top_k)
     local grouped = m.reshape(rank, f.groups, count // f.groups)
     local best = m.top_k(m.sum(m.gather(grouped, m.top_k(grouped, 2))), f.keep_groups)
     local open = m.reshape(m.sum(m.one_hot(best, f.groups), 1), f.groups, 1)
@@ -206,6 +248,7 @@ m.head = m.define("head", {
   { "tied", "boolean", false, doc = "use the embedding's table, transposed" },
   { "cap", "number", false, doc = "soft limit: cap * tanh(logits / cap)" },
 }, function(f, x, vocab)
+  need_positive("head.cap", f.cap)
   local w = f.tied and m.transpose(m.get "embedding.w") or m.param("w", { x:size(), vocab })
   local logits = m.matmul(x, w)
   if f.cap then logits = f.cap * m.tanh(logits / f.cap) end
@@ -242,6 +285,7 @@ m.model = m.define("model", {
   { "eps", "number", 1e-6, doc = "of every norm that gives none" },
   { "parameters", "list", {}, doc = "rules for init, decay, lr, precision" },
 }, function(f)
+  need_eps("model.eps", f.eps)
   local embed = m.shared("embedding", function(ids) return f.embedding(ids, f.vocab, f.width) end)
   local head = m.shared("head", function(x) return f.head(x, f.vocab) end)
   local x = m.expect("the embedding's output", embed(m.tokens()), f.width)

@@ -98,8 +98,12 @@ function m.rms_norm(x, gain, options)
     core.fail(("rms_norm: %d axes to normalise, x is %s"):format(over, core.shape(x)), nil, "over")
   end
   for i = rank - over + 1, rank do count = count * x:size(i) end
+  local eps = o.eps or core.eps()
+  if type(eps) ~= "number" or not (eps >= 0 and eps < 3.4e38) then
+    core.fail("rms_norm: eps must be a finite number from 0, got " .. core.describe(eps), nil, "eps")
+  end
   local square = over > 1 and core.reduce("sum", x * x, rank - over + 1, rank) or along("rms_norm", "sum", x * x)
-  local y = x * m.rsqrt(square * (1 / count) + (o.eps or core.eps()))
+  local y = x * m.rsqrt(square * (1 / count) + eps)
   if not gain then return y end
   core.tensor("rms_norm", "gain", gain)
   for i = 1, over do

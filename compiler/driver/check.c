@@ -66,15 +66,17 @@ static int usage(const char *problem, const char *word) {
 
 int cmd_check(int argc, char **argv) {
     const char *path = NULL;
-    bool verbose = false;
+    bool verbose = false, words = false;
     SpecArg *args = calloc((size_t)argc + 1, sizeof *args);
     SpecOptions options = { .args = args };
     int status = args ? -1 : status_exit(ERR_MEMORY);
     for (int i = 1; i < argc && status < 0; i++) {
         char *value = strchr(argv[i], '=');
-        if (!strcmp(argv[i], "-v")) {
+        if (!words && !strcmp(argv[i], "--")) {
+            words = true;
+        } else if (!words && !strcmp(argv[i], "-v")) {
             verbose = true;
-        } else if (argv[i][0] == '-') {
+        } else if (!words && argv[i][0] == '-') {
             status = usage("unknown option ", argv[i]);
         } else if (path && value) {
             *value = 0;

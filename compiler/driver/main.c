@@ -59,22 +59,37 @@ static int unknown_command(const char *name) {
     return driver_fail(ERR_ARGUMENT);
 }
 
+static int unexpected_word(const char *after, const char *word) {
+    return driver_fail(status_fail(ERR_ARGUMENT, "unexpected '%s' after %s", word, after));
+}
+
+static int find_command(const char *name) {
+    for (int i = 0; i < COUNT_OF(commands); i++)
+        if (!strcmp(commands[i].name, name)) return i;
+    return -1;
+}
+
 static int run(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
         return 2;
     }
-    if (!strcmp(argv[1], "--version")) {
-        printf("moec %s\n", MOEC_VERSION);
-        return 0;
-    }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    bool version = !strcmp(argv[1], "--version"), named = !strcmp(argv[1], "help");
+    if (version || named || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        if (argc > 2 + named) return unexpected_word(argv[1], argv[2 + named]);
+        if (version) {
+            printf("moec %s\n", MOEC_VERSION);
+            return 0;
+        }
+        if (argc > 2) {
+            int command = find_command(argv[2]);
+            return command < 0 ? unknown_command(argv[2]) : print_help(command);
+        }
         print_usage(stdout);
         return 0;
     }
-    int command = 0;
-    while (command < COUNT_OF(commands) && strcmp(commands[command].name, argv[1])) command++;
-    if (command == COUNT_OF(commands)) return unknown_command(argv[1]);
+    int command = find_command(argv[1]);
+    if (command < 0) return unknown_command(argv[1]);
     for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return print_help(command);
     return commands[command].run(argc - 1, argv + 1);

@@ -31,15 +31,35 @@ static const char *find_line(const char *text, uint32_t number, size_t *bytes) {
     return text;
 }
 
+// Whether a terminal would act on the byte instead of showing it.
+static bool is_control(const char *line, size_t bytes, size_t i) {
+    unsigned char c = (unsigned char)line[i];
+    if (i && line[i - 1] == '\xc2' && c >= 0x80 && c < 0xa0) return true; // C1 in UTF-8
+    if (c == 0xc2 && i + 1 < bytes) return (unsigned char)line[i + 1] < 0xa0;
+    return (c < ' ' && c != '\t') || c == 0x7f;
+}
+
+static void print_line(const char *line, size_t bytes, Text *out) {
+    for (size_t i = 0; i < bytes; i++) {
+        if (is_control(line, bytes, i))
+            text_printf(out, "\\x%02x", (unsigned char)line[i]);
+        else
+            text_add_n(out, line + i, 1);
+    }
+}
+
 static void print_caret(const char *line, size_t bytes, Loc loc, Text *out) {
     size_t from = loc.col - 1u;
     text_add(out, "     | ");
     // Tabs stay tabs, so that the caret stands under its column whatever their width.
-    for (size_t i = 0; i < from; i++) text_add_n(out, i < bytes && line[i] == '\t' ? "\t" : " ", 1);
+    for (size_t i = 0; i < from; i++) {
+        bool tab = i < bytes && line[i] == '\t', wide = i < bytes && is_control(line, bytes, i);
+        text_add(out, tab ? "\t" : wide ? "    " : " ");
+    }
     text_add(out, "^");
     size_t to = from + (loc.len ? loc.len : 1u);
     if (to > bytes) to = bytes;
-    for (size_t i = from + 1; i < to; i++) text_add_n(out, "~", 1);
+    for (size_t i = from + 1; i < to; i++) text_add(out, is_control(line, bytes, i) ? "~~~~" : "~");
     text_add(out, "\n");
 }
 
@@ -57,7 +77,7 @@ void diag_print(const Model *m, Loc loc, const char *message, const char *in,
     const char *line = file ? find_line(file->text, loc.line, &bytes) : NULL;
     if (line) {
         text_printf(out, "%4u | ", loc.line);
-        text_add_n(out, line, bytes);
+        print_line(line, bytes, out);
         text_add(out, "\n");
         if (loc.col) print_caret(line, bytes, loc, out);
     }

@@ -34,7 +34,7 @@ typedef enum Precision { PRECISION_OPEN, PRECISION_FP32, PRECISION_BF16, PRECISI
 typedef enum Part { PART_FORWARD, PART_BACKWARD, PART_UPDATE } Part;
 typedef enum Pairs { PAIRS_HALF, PAIRS_ADJACENT } Pairs;
 
-enum { MAX_RANK = 6, MAX_ARGS = 8 };
+enum { MAX_RANK = 6, MAX_ARGS = 8, MODEL_MAX_HEAD = 1 << 16 /* features of a head */ };
 
 // Feature axes are dim[0..rank-1], row-major, the last one contiguous. `route` is the node that made
 // the R or E axis, 0 for other rows. Unused bytes are zero, so types compare by memcmp.

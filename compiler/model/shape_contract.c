@@ -165,6 +165,12 @@ static bool attend_heads(Shape *s, const Type *q, const Type *k, const Type *v) 
         return shape_fail(s, i, -1, "expected %s to be [T, heads, size], got %s", names[i],
                           shape_text(s, t));
     }
+    for (int i = 0; i < 3; i++) {
+        int32_t size = shape_arg(s, i)->dim[1];
+        if (size <= MODEL_MAX_HEAD) continue;
+        return shape_fail(s, i, -1, "heads of %s have %d features (head_dim), expected up to %d",
+                          names[i], size, MODEL_MAX_HEAD);
+    }
     if (q->dim[0] % k->dim[0]) {
         shape_fail(s, 0, 1, "%d query heads cannot share %d key heads evenly", q->dim[0],
                    k->dim[0]);

@@ -2,6 +2,7 @@
 // Blocks: functions with named, checked fields. m.define makes a kind of block from rows; its
 // constructor is a C function, so that a spec that returns its result (a tail call) keeps the line
 // of the call.
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static bool fits_plain(lua_State *L, const char *type) {
         lua_replace(L, -2);
         return !strcmp(type, "integer") || (n > 0 && n <= INT32_MAX);
     }
-    if (!strcmp(type, "number")) return lua == LUA_TNUMBER && !isnan(lua_tonumber(L, -1));
+    if (!strcmp(type, "number")) return lua == LUA_TNUMBER && fabs(lua_tonumber(L, -1)) <= FLT_MAX;
     if (!strcmp(type, "boolean")) return lua == LUA_TBOOLEAN;
     if (!strcmp(type, "string")) return lua == LUA_TSTRING;
     if (!strcmp(type, "list")) return is_list(L, lua_gettop(L));
@@ -119,6 +120,8 @@ static const char *hint_for_value(Spec *S, const Row *row, int value) {
     bool size = row_has_type(row, "size");
     if (size && lua_type(L, value) == LUA_TNUMBER && lua_tonumber(L, value) > INT32_MAX)
         return fault_hint(S, "sizes go up to %d", (int)INT32_MAX);
+    if (lua_type(L, value) == LUA_TNUMBER && fabs(lua_tonumber(L, value)) > FLT_MAX)
+        return "numbers are fp32 ones, up to 3.4e38";
     if (row_has_type(row, "list") && is_plain_table(L, value))
         return "a list has no named entries and no gaps: { a, b }";
     if (size && lua_type(L, value) == LUA_TNUMBER && !lua_isinteger(L, value) &&

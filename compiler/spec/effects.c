@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses, metrics and updates of states: what a program is asked for.
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "compiler/spec/internal.h"
@@ -46,6 +48,9 @@ static int op_loss(lua_State *L) {
                     "loss '%s' must be real [T], [S] or a scalar, got %s", name, kind_text(S, id));
     }
     double weight = lua_isnoneornil(L, 3) ? 1 : need_number(L, 3, "loss", "the weight");
+    if (fabs(weight) > FLT_MAX)
+        fault_simple(S, "loss '%s': the weight must be a finite number, got %s", name,
+                     describe(L, 3));
     spec_here(S);
     Loss loss = { .node = id, .weight = weight, .loc = S->m->loc };
     loss.addr = record_address(S, "loss", name, id, false);

@@ -147,6 +147,7 @@ _Noreturn void fault_again(Spec *S); // raises the fatal error once more
 int fault_handler(lua_State *L);     // message handler: pushes the top value as a Diag
 void fault_memory_text(Spec *S, Text *out);
 Loc place_now(Spec *S);
+bool place_blames(Spec *S, const char *field); // whether a block at work has the field
 uint32_t place_add_source(Spec *S, const char *path, const char *text); // Loc.file
 void place_origin(Spec *S, uint32_t id, Text *out); // "layers.1.ffn.w_in", or the operation
 const char *spec_nearest(const char *word, const char *const *words, int n_words);
@@ -155,6 +156,7 @@ void fault_command(Spec *S, const char *path, Text *out, const char *message, co
 /* sandbox.c, strings.c ------------------------------------------------------------------------ */
 
 void sandbox_open(Spec *S); // registry "moec.env"
+char *sandbox_text(char *text, size_t *bytes); // past a byte order mark
 void sandbox_run(Spec *S, const char *chunk, const char *text, size_t bytes, bool user, int n_args);
 void sandbox_charge(Spec *S, int64_t steps);
 void sandbox_seal(Spec *S); // the module as specs see it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations with options, sources, and what dsl/ops.lua builds the named row operations from
 // (`core`, never seen by a spec).
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -186,9 +187,14 @@ static int op_attend(lua_State *L) {
     if (has_option(L, 4, "sinks")) args[n++] = need_tensor(L, lua_gettop(L), "attend", "sinks");
     const Type *q = model_type(S->m, args[0]);
     double scale = q->rank ? 1 / sqrt(q->dim[q->rank - 1]) : 1;
-    attr.attend.scale = (float)option_number(L, 4, "scale", "attend", scale);
+    scale = option_number(L, 4, "scale", "attend", scale);
+    if (!((float)scale > 0 && scale <= FLT_MAX))
+        fault_simple(S, "attend: scale must be a finite number above 0, got %.14g", scale);
+    attr.attend.scale = (float)scale;
+    bool wide = q->rank && q->dim[q->rank - 1] > MODEL_MAX_HEAD;
     spec_here(S);
-    return push(L, spec_checked(S, model_node(S->m, OP_ATTEND, &attr, NULL, args, n), "kv_heads"));
+    return push(L, spec_checked(S, model_node(S->m, OP_ATTEND, &attr, NULL, args, n),
+                                wide ? "head_dim" : "kv_heads"));
 }
 
 /* Whole rows and moves ------------------------------------------------------------------------ */
@@ -482,6 +488,16 @@ static int core_fail(lua_State *L) {
         luaL_checkstring(L, 1));
 }
 
+// core.field(name, ...): the first name that is a field of a block at work, or nil.
+static int core_field(lua_State *L) {
+    for (int i = 1; i <= lua_gettop(L); i++) {
+        if (!place_blames(spec_of(L), luaL_checkstring(L, i))) continue;
+        lua_pushvalue(L, i);
+        return 1;
+    }
+    return 0;
+}
+
 static int core_describe(lua_State *L) {
     luaL_checkany(L, 1);
     lua_pushstring(L, describe(L, 1));
@@ -518,6 +534,7 @@ void ops_open(Spec *S, int module, int core) {
         { "experts", core_experts },
         { "options", core_options },
         { "fail", core_fail },
+        { "field", core_field },
         { "describe", core_describe },
         { "eps", core_eps },
         { NULL, NULL },

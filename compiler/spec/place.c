@@ -214,6 +214,8 @@ static const Block *block_to_blame(Spec *S, const char *field) {
     return NULL;
 }
 
+bool place_blames(Spec *S, const char *field) { return block_to_blame(S, field) != NULL; }
+
 static Loc loc_of_token(Loc loc, const char *text, Token t) {
     for (const char *s = line_start(text, loc.line); s && s < t.at;) {
         size_t n = strcspn(s, "\n");
@@ -490,6 +492,7 @@ int fault_handler(lua_State *L) {
 
 void fault_memory_text(Spec *S, Text *out) {
     Loc loc = find_column(S, &(Fault){ 0 }, (Place){ .loc = S->memory_loc });
+    if (!loc.file && S->n_sources) loc.file = S->sources[0].file;
     diag_print(S->m, loc, "the spec needs more than 64 MiB, or a string of more than 64 KiB", NULL,
                NULL, 0, "sizes are numbers, not tables; is something growing without end?", out);
 }

@@ -2,6 +2,7 @@
 // m.model's `parameters`: rules that fill what the makers of parameters left open. A rule is a list
 // of globs over addresses and what to set; later rules win; a glob that matches nothing is an
 // error. What a maker stated (a gain's ones, the router's fp32) is final.
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -47,7 +48,7 @@ static _Noreturn void bad_value(Spec *S, Place place, const char *pattern, const
 
 static double need_multiplier(Spec *S, Place place, const char *pattern, const char *key) {
     double x = lua_type(S->L, -1) == LUA_TNUMBER ? lua_tonumber(S->L, -1) : -1;
-    if (!(x >= 0) || isinf(x)) bad_value(S, place, pattern, key, "a number >= 0");
+    if (!(x >= 0 && x <= FLT_MAX)) bad_value(S, place, pattern, key, "a finite number >= 0");
     return x;
 }
 

@@ -15,8 +15,9 @@ void sandbox_charge(Spec *S, int64_t steps) {
     if (S->steps + (int64_t)(S->churn >> 8) <= LIMIT_STEPS) return;
     fault_fatal(S,
                 &(Fault){ .plain = true,
-                          .hint = "a spec runs once, at compile time; is this loop meant to end?" },
-                "the spec ran for 20,000,000 steps without ending");
+                          .hint = "a spec runs once, at compile time; does a loop never end, "
+                                  "or has the model too many layers to trace?" },
+                "the spec takes more than 20,000,000 steps");
 }
 
 /* Missing names and refused writes ------------------------------------------------------------ */
@@ -284,10 +285,29 @@ static int sandbox_require(lua_State *L) {
 
 /* Chunks -------------------------------------------------------------------------------------- */
 
+char *sandbox_text(char *text, size_t *bytes) {
+    static const char mark[] = "\xef\xbb\xbf";
+    if (*bytes < 3 || memcmp(text, mark, 3)) return text;
+    *bytes -= 3;
+    return text + 3;
+}
+
 void sandbox_run(Spec *S, const char *chunk, const char *text, size_t bytes, bool user,
                  int n_args) {
     lua_State *L = S->L;
     // Text only: bytecode can break the interpreter.
+    if (bytes && *text == *LUA_SIGNATURE) {
+        Fault fault = { .hint = "expected the text of a spec" };
+        for (uint32_t i = 0; i < S->n_sources; i++) {
+            if (!strcmp(S->sources[i].chunk, chunk)) fault.at.loc.file = S->sources[i].file;
+        }
+        fault_raise(S, &fault, "the file is a binary chunk of Lua");
+    }
+    if (bytes && *text == '#') { // as Lua itself: the end of that line stays and is counted
+        const char *end = memchr(text, '\n', bytes);
+        bytes = end ? bytes - (size_t)(end - text) : 0;
+        text = end ? end : text;
+    }
     if (luaL_loadbufferx(L, text, bytes, chunk, "t")) {
         fault_handler(L); // syntax: the message has the line
         lua_error(L);
@@ -331,6 +351,7 @@ int sandbox_include(lua_State *L) {
     if (!file_exists(path)) fault_simple(S, "include: there is no file '%s'", path);
     if (file_read(path, S->arena, &text, &bytes) != OK)
         fault_simple(S, "include: %s", status_message());
+    text = sandbox_text(text, &bytes);
     if (bytes > LIMIT_SOURCE)
         fault_simple(S, "include: '%s' has more than %d bytes", path, (int)LIMIT_SOURCE);
     sandbox_charge(S, HOOK_PERIOD + (int64_t)bytes);

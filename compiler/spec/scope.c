@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names: scopes, sharing, parameters and states, arguments, stacks of layers.
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -162,7 +163,8 @@ static void read_init(lua_State *L, Param *p, const char *name) {
         p->init = INIT_ZEROS;
     } else if (word && !strcmp(word, "ones")) {
         p->init = INIT_ONES;
-    } else if (lua_type(L, -1) == LUA_TNUMBER && lua_tonumber(L, -1) >= 0) {
+    } else if (lua_type(L, -1) == LUA_TNUMBER && lua_tonumber(L, -1) >= 0 &&
+               lua_tonumber(L, -1) <= FLT_MAX) {
         p->std = lua_tonumber(L, -1);
     } else {
         fault_simple(spec_of(L),

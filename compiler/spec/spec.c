@@ -251,6 +251,7 @@ Model *spec_load_text(const char *path, const char *text, size_t bytes, const Sp
         S->folder = folder_of(S->arena, path);
         char *copy =
             arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
+        copy = sandbox_text(copy, &bytes);
         Job job = { S, path, copy, bytes };
         if (run_protected(S, &job, error)) result = S->m;
         lua_close(S->L);

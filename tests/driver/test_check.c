@@ -75,6 +75,9 @@ static void parts(void **state) {
     assert_non_null(strstr(o.out, "embedding.w"));
     assert_non_null(strstr(o.out, "[E=16, 256, 2, 256]"));
     assert_non_null(strstr(o.out, "ones  decay 0  lr 1\n"));
+    o = check("-v -- " MODELS "tiny.lua experts=16"); // what follows `--` is no option
+    assert_int_equal(o.status, 0);
+    assert_non_null(strstr(o.out, "embedding.w"));
     o = check(MODELS "deepseek_v3.lua");
     assert_non_null(strstr(o.out, "+ 11.6101 B for multi-token prediction"));
     assert_null(strstr(o.out, "embedding.w")); // the list comes with -v only
@@ -90,6 +93,8 @@ static void refusals(void **state) {
         { MODELS "none.lua", "none.lua" },
         { MODELS, "folder" },
         { "", "expected a spec" },
+        { "-- -v", "-v" },
+        { "-- " MODELS "tiny.lua -v", "expected key=value after the spec, got -v" },
         { "-x " MODELS "tiny.lua", "unknown option -x" },
         { MODELS "tiny.lua " MODELS "tiny.lua", "expected key=value after the spec" },
     };

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STEPS "the spec ran for 20,000,000 steps without ending"
+#define STEPS "the spec takes more than 20,000,000 steps"
 #define MEMORY "more than 64 MiB"
 
 static void endless(void **state) {
@@ -64,6 +64,13 @@ static void memory(void **state) {
                  "table.unpack(a, 1, 1e6) }",
                  "");
     expect_error("while true do print(('x'):rep(60000)) end", "print: more than");
+    // Met while the source is read, where no line is known: the file is named.
+    Text literal = { 0 };
+    text_add(&literal, "local s = '");
+    for (int i = 0; i < 70000; i++) text_add(&literal, "x");
+    text_add(&literal, "'");
+    expect_error(text_cstr(&literal), "model.lua: error: the spec needs more than 64 MiB");
+    text_finish(&literal);
 }
 
 // Work that no instruction shows: each of these would take minutes if steps alone were counted.
@@ -156,7 +163,7 @@ static void unreachable(void **state) {
     expect_error("_ENV.x = 1", "assignment to the global 'x'");
     expect_error("_ENV.math = {}", "assignment to the global 'math'");
     expect_error("require 'os'", "can require only");
-    expect_error("\x1bLua", "binary chunk");
+    expect_error("\x1bLua", "model.lua: error: the file is a binary chunk of Lua");
     expect_error("local m = require 'moec'\nm.core = 1", "moec cannot be changed");
     expect_error("local m = require 'moec'\nlocal x = m.reduce", "moec has no 'reduce'");
 }
@@ -175,6 +182,12 @@ static void including(void **state) {
         { "spec.lua", "local m = require 'moec'\nlocal part = m.include 'sub/part.lua'\n"
                       "return m.model { name = 'a', vocab = 32, width = part.width, sequence = 16, "
                       "layers = {} }" },
+        { "bytes.lua", "local m = require 'moec'\nreturn m.include 'code.lua'" },
+        { "code.lua", "\x1bLua" },
+        { "marked.lua", "\xef\xbb\xbf#!/usr/bin/moec\nreturn 96" },
+        { "marks.lua", "\xef\xbb\xbf#!/usr/bin/moec\nlocal m = require 'moec'\n"
+                       "return m.model { name = 'a', vocab = 32, width = m.include 'marked.lua', "
+                       "sequence = 16, layers = {} }" },
         { "up.lua", "local m = require 'moec'\nreturn m.include 'sub/../../x.lua'" },
         { "absolute.lua", "local m = require 'moec'\nreturn m.include '/etc/passwd'" },
         { "link.lua", "local m = require 'moec'\nreturn m.include 'linked.lua'" },
@@ -193,6 +206,7 @@ static void including(void **state) {
     } wrong[] = {
         { "loop.lua", "16 deep" },
         { "up.lua", "outside of the spec's folder" },
+        { "bytes.lua", "/code.lua: error: the file is a binary chunk of Lua" },
         { "absolute.lua", "outside of the spec's folder" },
         { "link.lua", "outside of the spec's folder" },
         { "syntax.lua", "/broken.lua:1:1: error: unexpected symbol" },
@@ -209,6 +223,11 @@ static void including(void **state) {
     if (!l.m) fail_msg("%s", text_cstr(&l.error));
     assert_int_equal(l.m->width, 96);
     assert_int_equal(l.m->n_files, 2);
+    loaded_finish(&l);
+    snprintf(path, sizeof path, "%s/marks.lua", folder);
+    l = load_file(path, NULL);
+    if (!l.m) fail_msg("%s", text_cstr(&l.error));
+    assert_int_equal(l.m->width, 96);
     loaded_finish(&l);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", folder);

@@ -1,0 +1,2 @@
+local m = require "moec"
+local x = "[31m" .. nil -- 
