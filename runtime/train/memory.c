@@ -24,9 +24,8 @@ static int64_t smaller(int64_t bytes, int64_t limit) {
     return limit >= 0 && limit < bytes ? limit : bytes;
 }
 
-// The limits of version 2 that hold for this process: its group's and those above it. A limit
-// that is "max" is no number.
-static int64_t group_limit(const char *groups, const char *root) {
+// A limit that is "max" is no number.
+int64_t memory_group_limit(const char *groups, const char *root) {
     FILE *file = fopen(groups, "re");
     if (!file) return INT64_MAX;
     char line[PATH_BYTES], path[2 * PATH_BYTES];
@@ -49,7 +48,7 @@ static int64_t group_limit(const char *groups, const char *root) {
 int64_t memory_available(void) {
     int64_t kib = number_in("/proc/meminfo", "MemAvailable:");
     int64_t bytes = kib < 0 ? INT64_MAX : kib * 1024;
-    bytes = smaller(bytes, group_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
+    bytes = smaller(bytes, memory_group_limit("/proc/self/cgroup", "/sys/fs/cgroup"));
     return smaller(bytes, number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "")); // version 1
 }
 
@@ -57,9 +56,9 @@ Status memory_check(const Plan *plan, int64_t available) {
     int64_t peak = plan_peak(plan);
     if (peak <= available) return OK;
     return status_fail(ERR_MEMORY,
-                       "training needs %.1f MiB of memory, and %.1f MiB are available here\n  hint: "
+                       "training needs %.2f GiB of memory, and %.2f GiB are available here\n  hint: "
                        "%s",
-                       (double)peak / 1048576, (double)available / 1048576,
+                       (double)peak / 0x1p30, (double)available / 0x1p30,
                        plan->tokens > plan->sequence
                            ? "a smaller --microbatch, or a smaller model"
                            : "a shorter sequence, or a smaller model");

@@ -48,6 +48,9 @@ Status run_still_there(const char *run, int lock);
 /* memory.c ------------------------------------------------------------------------------------- */
 
 int64_t memory_available(void); // bytes, of the machine or by the limit of its control groups
+// The lowest of version 2 for the group that `groups`, a /proc/PID/cgroup, names below `root`, and
+// for the groups above it; INT64_MAX: none.
+int64_t memory_group_limit(const char *groups, const char *root);
 // ERR_MEMORY if the plan needs more.
 Status memory_check(const Plan *plan, int64_t available);
 

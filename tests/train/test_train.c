@@ -553,6 +553,25 @@ static void memory_must_suffice(void **state) {
     plan->region_bytes[REGION_act] = was;
 }
 
+static void limits_of_control_groups(void **state) {
+    (void)state;
+    const char *root = scratch_folder();
+    char *groups = path_in(root, "cgroup"), *own = path_in(root, "a/b/memory.max");
+    assert_true(memory_group_limit(groups, root) == INT64_MAX); // no such file
+    EXPECT_OK(file_make_dirs(path_in(root, "a/b")));
+    write_file(groups, "1:memory:/x\n0::/a/b\n", 21);
+    assert_true(memory_group_limit(groups, root) == INT64_MAX);
+    write_file(own, "max\n", 4);
+    write_file(path_in(root, "a/memory.max"), "5000\n", 5);
+    assert_int_equal(memory_group_limit(groups, root), 5000);   // of the group above
+    write_file(own, "4000\n", 5);
+    assert_int_equal(memory_group_limit(groups, root), 4000);
+    write_file(groups, "0::/\n", 5);
+    assert_true(memory_group_limit(groups, root) == INT64_MAX);
+    write_file(path_in(root, "memory.max"), "3000\n", 5);
+    assert_int_equal(memory_group_limit(groups, root), 3000);
+}
+
 static void progress_has_plain_lines(void **state) {
     (void)state;
     char *run = fresh(), *path = path_in(scratch_folder(), "progress");
@@ -706,6 +725,7 @@ int main(void) {
         cmocka_unit_test(lock_is_exclusive),
         cmocka_unit_test(signal_finishes_the_step_and_saves),
         cmocka_unit_test(memory_must_suffice),
+        cmocka_unit_test(limits_of_control_groups),
         cmocka_unit_test(progress_has_plain_lines),
         cmocka_unit_test(progress_is_live_on_a_terminal),
         cmocka_unit_test(evaluation_is_exact),
