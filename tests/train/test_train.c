@@ -559,7 +559,7 @@ static void limits_of_control_groups(void **state) {
     char *groups = path_in(root, "cgroup"), *own = path_in(root, "a/b/memory.max");
     assert_true(memory_group_limit(groups, root) == INT64_MAX); // no such file
     EXPECT_OK(file_make_dirs(path_in(root, "a/b")));
-    write_file(groups, "1:memory:/x\n0::/a/b\n", 21);
+    write_file(groups, "1:memory:/x\n0::/a/b\n", 20);
     assert_true(memory_group_limit(groups, root) == INT64_MAX);
     write_file(own, "max\n", 4);
     write_file(path_in(root, "a/memory.max"), "5000\n", 5);
