@@ -2,6 +2,8 @@
 // Parts and depths of units (pass.h), and where what may wait is put.
 #include "compiler/lower/pass.h"
 
+enum { NARROW = 8 /* features */ };
+
 static uint8_t part_of(const Lower *l, uint32_t u) {
     const Unit *unit = &l->units[u];
     const Node *node = model_at(l->m, unit->node);
@@ -100,17 +102,34 @@ static void gather_finishes(Lower *l) {
     }
 }
 
-// A row unit of depth 0 hangs on values of earlier parts only: it is computed with its first
-// reader, not at the start of the part, where its result would wait in memory.
-static void delay_hanging(Lower *l) {
+// Row units that hang on values of earlier parts only, through others like them.
+static void find_hanging(const Lower *l, bool *hanging) {
+    for (uint32_t at = 2; at < l->n_units; at++) {
+        uint32_t u = fuse_unit_at(l, at);
+        const Unit *unit = &l->units[u];
+        hanging[u] = unit->kind == UNIT_ROW || unit->kind == UNIT_STORE;
+        for (uint32_t i = 0; unit->kind != UNIT_NONE && i < unit->n_reads; i++) {
+            uint32_t from = fuse_dependency(l, u, i);
+            if (from && l->units[from].part == unit->part) hanging[u] &= hanging[from];
+        }
+    }
+}
+
+// What hangs is computed with its first reader, not at the start of the part, where its result would
+// wait in memory. So are moves of a few numbers per row, which then need no kernel of their own.
+static void delay(Lower *l) {
     int32_t *need = ARENA_ARRAY(l->arena, int32_t, l->n_units);
+    bool *hanging = ARENA_ARRAY(l->arena, bool, l->n_units);
+    find_hanging(l, hanging);
     for (uint32_t u = 0; u < l->n_units; u++) need[u] = INT32_MAX;
     for (uint32_t at = l->n_units - 1; at >= 2; at--) {
         uint32_t u = fuse_unit_at(l, at);
         Unit *unit = &l->units[u];
         if (unit->kind == UNIT_NONE) continue;
-        bool hanging = unit->depth == 0 && (unit->kind == UNIT_ROW || unit->kind == UNIT_STORE);
-        if (hanging && need[u] != INT32_MAX && need[u] > 0) unit->depth = need[u];
+        bool narrow = !l->options->no_fusion && fuse_is_indexed(l, unit) &&
+                      type_features(&l->m->nodes[unit->node].type) <= NARROW;
+        if ((hanging[u] || narrow) && need[u] != INT32_MAX && need[u] > unit->depth)
+            unit->depth = need[u];
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
             if (!from || l->units[from].part != unit->part) continue;
@@ -124,6 +143,6 @@ void fuse_depths(Lower *l) {
     int32_t *least = ARENA_ARRAY(l->arena, int32_t, l->n_units);
     fill_depths(l, least);
     if (!l->options->no_fusion) push_weights(l, least);
-    delay_hanging(l);
+    delay(l);
     if (!l->options->no_fusion) gather_finishes(l);
 }

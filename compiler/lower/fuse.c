@@ -23,6 +23,21 @@ uint32_t fuse_dependency(const Lower *l, uint32_t u, uint32_t i) {
     return lower_producer(l, l->reads[unit->reads + i]);
 }
 
+// Dispatches that no kernel makes: what reads them can.
+static void find_gathers(Lower *l) {
+    bool *otherwise = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
+    contract_find_otherwise(l, otherwise);
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) { // kernels of several terms take them as they lie
+        if (l->units[n].kind != UNIT_KERNEL || !l->info[n].term) continue;
+        for (uint32_t t = n; t; t = l->info[t].term)
+            otherwise[lower_plain(l, model_arg(l->m, t, 0))] = true;
+    }
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        if (l->units[n].kind == UNIT_ROW && !l->info[n].into && contract_can_gather(l, otherwise, n))
+            l->info[n].gathered = true;
+    }
+}
+
 /* Groups --------------------------------------------------------------------------------------- */
 
 uint32_t fuse_find(Lower *l, uint32_t u) {
@@ -47,6 +62,7 @@ static bool may_join(const Lower *l, const Unit *a, const Unit *b) {
     for (int i = 0; i < 2; i++) {
         if (both[i]->kind == UNIT_NONE || both[i]->kind == UNIT_KERNEL) return false;
         if (l->m->nodes[both[i]->node].op == OP_UPDATE) return false;
+        if (l->info[both[i]->node].gathered) return false;
     }
     return a->part == b->part && a->depth == b->depth && a->row == b->row && a->route == b->route;
 }
@@ -113,6 +129,7 @@ static void join_by_layer(Lower *l) {
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
         if (unit->kind == UNIT_NONE || unit->kind == UNIT_KERNEL || group[u] != u || moves[u] ||
+            l->info[unit->node].gathered ||
             (lower_layer(l, unit->node) < 0 && (unit->row || unit->part != PART_BACKWARD)))
             continue;
         uint32_t i = 0;
@@ -189,24 +206,6 @@ static void move_in(Lower *l, uint32_t *group) {
         if (moves[group[u]]) group[u] = moves[group[u]];
 }
 
-// Dispatches that no kernel makes: alone in their group, and read by products that can make them.
-static void find_gathers(Lower *l, const uint32_t *group) {
-    bool *otherwise = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
-    uint32_t *size = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
-    contract_find_otherwise(l, otherwise);
-    for (uint32_t n = 1; n < l->m->n_nodes; n++) { // kernels of several terms take them as they lie
-        if (l->units[n].kind != UNIT_KERNEL || !l->info[n].term) continue;
-        for (uint32_t t = n; t; t = l->info[t].term)
-            otherwise[lower_plain(l, model_arg(l->m, t, 0))] = true;
-    }
-    for (uint32_t u = 1; u < l->n_units; u++) size[group[u]] += l->units[u].kind != UNIT_NONE;
-    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
-        if (l->units[n].kind == UNIT_ROW && size[group[n]] == 1 && !l->info[n].into &&
-            contract_can_gather(l, otherwise, n))
-            l->info[n].gathered = true;
-    }
-}
-
 static void make_kernels(Lower *l, const uint32_t *group) {
     uint32_t *kernel = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
     for (uint32_t at = 2; at < l->n_units; at++) {
@@ -243,6 +242,7 @@ bool pass_fuse(Lower *l) {
     l->info = ARENA_ARRAY(l->arena, NodeInfo, l->m->n_nodes);
     if (!l->options->no_fusion) contract_merge_terms(l);
     if (!lower_roles(l)) return false;
+    if (!l->options->no_fusion) find_gathers(l);
     fuse_depths(l);
     Readers readers = list_readers(l);
     if (!l->options->no_fusion) {
@@ -260,7 +260,6 @@ bool pass_fuse(Lower *l) {
         if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
     }
     if (!l->options->no_fusion) move_in(l, group);
-    if (!l->options->no_fusion) find_gathers(l, group);
     make_kernels(l, group);
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {

@@ -53,6 +53,77 @@ static void copy_node(Copy *c, uint32_t id, const uint32_t *map, uint8_t part, u
     if (n->op == OP_PARAM || n->op == OP_STATE) c->to->params[n->attr.index].node = out[id];
 }
 
+/* Weights at rows ------------------------------------------------------------------------------ */
+
+// collect(h W) * w, the weighted results of experts, as collect((h * dispatch(w)) W): one number per
+// row goes there and its gradient comes back, instead of the weights meeting every feature of every
+// choice, and what experts return need not be kept for backward.
+typedef struct Weighted {
+    uint32_t collect, product, weights;
+} Weighted;
+
+static bool is_expert_product(const Model *m, uint32_t id) {
+    const Node *n = &m->nodes[id];
+    if (n->op != OP_MATMUL || n->type.row != ROW_R || n->attr.mm.each) return false;
+    uint32_t h = model_arg(m, id, 0);
+    while (op_info[m->nodes[h].op].class == CLASS_VIEW) h = model_arg(m, h, 0);
+    return m->nodes[model_arg(m, id, 1)].type.row == ROW_E && m->nodes[h].op != OP_DISPATCH;
+}
+
+// A number per choice: [T, k, 1..].
+static bool is_per_choice(const Model *m, uint32_t id, const Type *like) {
+    const Type *t = model_type(m, id);
+    if (t->row != ROW_T || t->rank != like->rank || t->dim[0] != like->dim[0]) return false;
+    for (int i = 1; i < t->rank; i++)
+        if (t->dim[i] != 1) return false;
+    return t->kind == KIND_REAL;
+}
+
+static bool find_weighted(const Model *m, const uint32_t *uses, uint32_t id, Weighted *out) {
+    if (m->nodes[id].op != OP_MUL) return false;
+    for (int i = 0; i < 2; i++) {
+        uint32_t collect = model_arg(m, id, i), weights = model_arg(m, id, 1 - i);
+        if (m->nodes[collect].op != OP_COLLECT || uses[collect] != 1) continue;
+        uint32_t product = model_arg(m, collect, 0);
+        *out = (Weighted){ collect, product, weights };
+        if (uses[product] == 1 && is_expert_product(m, product) &&
+            is_per_choice(m, weights, model_type(m, collect)))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t weigh_rows(Copy *c, const Weighted *w) {
+    const Model *from = c->from;
+    Model *to = c->to;
+    const Node *product = &from->nodes[w->product], *collect = &from->nodes[w->collect];
+    uint32_t route = c->map[model_arg(from, w->collect, 1)];
+    to->part = PART_FORWARD;
+    to->loc = collect->loc;
+    to->addr = collect->addr;
+    int32_t dims[2] = { collect->type.dim[0], 1 };
+    uint32_t per_row = model_op2(to, OP_DISPATCH,
+                                 model_reshape(to, c->map[w->weights], dims, 2), route);
+    to->loc = product->loc;
+    to->addr = product->addr;
+    uint32_t args[2] = { model_op2(to, OP_MUL, c->map[model_arg(from, w->product, 0)], per_row),
+                         c->map[model_arg(from, w->product, 1)] };
+    const Attr attr = to->nodes[c->map[w->product]].attr; // with what a rule says
+    uint32_t rows = model_node(to, OP_MATMUL, &attr, NULL, args, 2);
+    to->loc = collect->loc;
+    to->addr = collect->addr;
+    return model_op2(to, OP_COLLECT, rows, route);
+}
+
+static void count_uses(const Model *m, const uint8_t *live, uint32_t *uses) {
+    for (uint32_t id = 1; id < m->n_nodes; id++) {
+        for (int i = 0; live[id] && i < m->nodes[id].n_args; i++) uses[model_arg(m, id, i)]++;
+    }
+    for (uint32_t i = 0; i < m->n_losses; i++) uses[m->losses[i].node]++;
+    for (uint32_t i = 0; i < m->n_metrics; i++) uses[m->metrics[i].node]++;
+    uses[m->logits]++;
+}
+
 static void mark(uint8_t *live, uint32_t id) { live[id] = 1; }
 
 // Everything that marked nodes need, their routes included, in falling id.
@@ -78,8 +149,14 @@ static void copy_forward(Copy *c, Program program) {
         mark(live, model_arg(from, from->updates[i].total, 0));
     }
     mark_needs(from, live);
+    uint32_t *uses = ARENA_ARRAY(c->to->arena, uint32_t, from->n_nodes);
+    count_uses(from, live, uses);
     for (uint32_t id = 1; id < from->n_nodes; id++) {
-        if (live[id]) copy_node(c, id, c->map, PART_FORWARD, c->map);
+        Weighted weighted;
+        if (live[id] && find_weighted(from, uses, id, &weighted))
+            c->map[id] = weigh_rows(c, &weighted);
+        else if (live[id])
+            copy_node(c, id, c->map, PART_FORWARD, c->map);
     }
 }
 

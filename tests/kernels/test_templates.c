@@ -155,7 +155,7 @@ static Plan *plan_of_clear(void) {
                                                                             .bytes = 400};
     *ARENA_PUSH(a, p->segments, p->n_segments, p->cap_segments) = (PlanSegment){"forward", 0, 1};
     *ARENA_PUSH(a, p->instrs, p->n_instrs, p->cap_instrs) = (PlanInstr){0, 0, 1};
-    *ARENA_PUSH(a, p->operands, p->n_operands, p->cap_operands) = (PlanOperand){0, OPERAND_WRITE};
+    *ARENA_PUSH(a, p->operands, p->n_operands, p->cap_operands) = (PlanOperand){0, OPERAND_WRITE, 0};
     *ARENA_PUSH(a, p->rows, p->n_rows, p->cap_rows) = (PlanRow){0, 0, 0};
     p->act_bytes = plan->region_bytes[REGION_act] = 512;
     p->act_bound = 400;

@@ -322,6 +322,49 @@ static void test_updates_compute_anew(void **state) {
     model_destroy(from);
 }
 
+// Weighted results of experts, as a sum over each token's choices; `bias`: an addend to the results.
+static Model *combined(bool bias) {
+    Model *m = model_create();
+    m->vocab = 10, m->width = 4, m->sequence = 8, m->name = "combined";
+    uint32_t table = PARAM(m, "table", 10, 4), w_score = PARAM(m, "w_score", 4, 3);
+    uint32_t x = model_op2(m, OP_EMBED, table, model_generator(m, OP_TOKENS, 0, NULL, 0));
+    uint32_t score = matmul(m, OP_MATMUL, 1, 0, x, w_score), ids = node_k(m, OP_TOP_K, 2, score, 0);
+    Attr attr = { .raw = { 0, 0 } };
+    attr.route.experts = 3;
+    uint32_t route = model_node(m, OP_ROUTE, &attr, NULL, &ids, 1);
+    Type choices = TYPE(ROW_T, 2, 4);
+    uint32_t rows = model_op2(m, OP_DISPATCH, model_broadcast(m, x, &choices), route);
+    uint32_t h = model_op1(m, OP_TANH, rows);
+    uint32_t y = matmul(m, OP_MATMUL, 1, 0, h, EXPERT_PARAM(m, "w", route, 4, 4));
+    if (bias) y = model_op2(m, OP_ADD, y, EXPERT_PARAM(m, "b", route, 4));
+    uint32_t weights = model_reshape(m, model_op2(m, OP_GATHER, score, ids), (int32_t[]){ 2, 1 }, 2);
+    uint32_t back = model_op2(m, OP_MUL, weights, model_op2(m, OP_COLLECT, y, route));
+    add_loss(m, "loss", scalar(m, model_sum(m, model_sum(m, back, 1), 2)), 1);
+    assert_true(model_verify(m));
+    return m;
+}
+
+static void test_weights_meet_rows(void **state) {
+    (void)state;
+    for (int bias = 0; bias < 2; bias++) {
+        Model *from = combined(bias);
+        for (int which = PROGRAM_STEP; which <= PROGRAM_EVAL; which++) {
+            Model *m = program(from, (Program)which);
+            uint32_t collect = 0;
+            for (uint32_t id = m->n_nodes - 1; id > 0; id--)
+                if (m->nodes[id].op == OP_COLLECT && m->nodes[id].part == PART_FORWARD) collect = id;
+            assert_int_not_equal(collect, 0);
+            uint32_t product = model_arg(m, collect, 0);
+            bool weighted = m->nodes[product].op == OP_MATMUL &&
+                            m->nodes[model_arg(m, product, 0)].op == OP_MUL;
+            assert_int_equal(weighted, !bias);
+            if (!bias) assert_type(m, model_arg(m, model_arg(m, product, 0), 1), "real [R, 1]");
+            model_destroy(m);
+        }
+        model_destroy(from);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step),
@@ -333,6 +376,7 @@ int main(void) {
         cmocka_unit_test(test_same_text_each_time),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_updates_compute_anew),
+        cmocka_unit_test(test_weights_meet_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

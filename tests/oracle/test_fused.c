@@ -126,12 +126,36 @@ static void in_bf16(void **state) {
     }
 }
 
+// Rules choose for contractions what the run chooses for the others.
+static void by_rule(void **state) {
+    (void)state;
+    static const Spec spec = { "rules.lua", 0, 3, 2, 0.4 };
+    for (uint8_t precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
+        Trial t = start_trial(&spec, (How){ .precision = precision });
+        const Plan *plan = t.pair.plan;
+        int widths[2] = { 0 }; // packed weights of 4 and of 2 bytes
+        const PlanProgram *pack = plan_program(plan, "pack");
+        for (uint32_t b = 0; b < pack->n_buffers; b++)
+            if (pack->buffers[b].region == REGION_packed)
+                widths[pack->buffers[b].dtype == DTYPE_BF16]++;
+        // Both ways of q, k, v, o, w_out of a layer, shared w_in of another; without the rest.
+        if (precision == PRECISION_FP32) assert_int_equal(widths[1], 2 * 6);
+        // The routers too: they state fp32.
+        if (precision == PRECISION_BF16) assert_int_equal(widths[0], 2 * (4 + 1 + 2));
+        within(&t, &spec, precision == PRECISION_FP32 ? "fp32 with rules" : "bf16 with rules",
+               BF16_BOUND);
+        assert_true(t.pair.worst > 0.001);
+        finish(&t);
+    }
+}
+
 int main(void) {
     machine_use_cache();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_in_pieces),
         cmocka_unit_test(computing_again_saves_memory),
         cmocka_unit_test(in_bf16),
+        cmocka_unit_test(by_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

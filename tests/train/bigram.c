@@ -225,9 +225,9 @@ static Common common_buffers(Plan *plan, PlanProgram *program) {
 
 static void launch_forward(Plan *plan, PlanProgram *program, const Common *c) {
     segment(plan, program, "forward");
-    LAUNCH(K_FORWARD, { c->tokens, OPERAND_READ }, { c->labels, OPERAND_READ },
-           { c->table, OPERAND_READ }, { c->scalars, OPERAND_READ }, { c->loss, OPERAND_ADD },
-           { c->load, OPERAND_ADD });
+    LAUNCH(K_FORWARD, { c->tokens, OPERAND_READ, 0 }, { c->labels, OPERAND_READ, 0 },
+           { c->table, OPERAND_READ, 0 }, { c->scalars, OPERAND_READ, 0 }, { c->loss, OPERAND_ADD, 0 },
+           { c->load, OPERAND_ADD, 0 });
 }
 
 static void add_step(Plan *plan) {
@@ -242,17 +242,17 @@ static void add_step(Plan *plan) {
     uint32_t moment2 = buffer(plan, program, "moment2", DTYPE_F32, REGION_moment2, 0, TRAINED, 0);
     uint32_t seen = buffer(plan, program, "seen", DTYPE_F32, REGION_weights, STATE_AT, STATE, 0);
     segment(plan, program, "clear");
-    LAUNCH(K_CLEAR, { grads, OPERAND_WRITE });
+    LAUNCH(K_CLEAR, { grads, OPERAND_WRITE, 0 });
     launch_forward(plan, program, &c);
     segment(plan, program, "backward");
-    LAUNCH(K_BACKWARD, { c.tokens, OPERAND_READ }, { c.labels, OPERAND_READ },
-           { c.table, OPERAND_READ }, { c.scalars, OPERAND_READ }, { g_table, OPERAND_ADD },
-           { g_experts, OPERAND_ADD });
+    LAUNCH(K_BACKWARD, { c.tokens, OPERAND_READ, 0 }, { c.labels, OPERAND_READ, 0 },
+           { c.table, OPERAND_READ, 0 }, { c.scalars, OPERAND_READ, 0 }, { g_table, OPERAND_ADD, 0 },
+           { g_experts, OPERAND_ADD, 0 });
     segment(plan, program, "update");
-    LAUNCH(K_NORM, { grads, OPERAND_READ }, { c.scalars, OPERAND_ADD });
-    LAUNCH(K_UPDATE, { grads, OPERAND_READ }, { weights, OPERAND_ADD }, { moment1, OPERAND_ADD },
-           { moment2, OPERAND_ADD }, { c.scalars, OPERAND_READ });
-    LAUNCH(K_COUNT, { seen, OPERAND_ADD });
+    LAUNCH(K_NORM, { grads, OPERAND_READ, 0 }, { c.scalars, OPERAND_ADD, 0 });
+    LAUNCH(K_UPDATE, { grads, OPERAND_READ, 0 }, { weights, OPERAND_ADD, 0 }, { moment1, OPERAND_ADD, 0 },
+           { moment2, OPERAND_ADD, 0 }, { c.scalars, OPERAND_READ, 0 });
+    LAUNCH(K_COUNT, { seen, OPERAND_ADD, 0 });
     row(plan, program, 0, -1);
     for (int32_t i = 0; i < plan->microbatches; i++) {
         row(plan, program, 1, i);
@@ -271,7 +271,7 @@ static void add_prefill(Plan *plan) {
     *ARENA_PUSH(plan->arena, program->outputs, program->n_outputs, program->cap_outputs) =
         (PlanOutput) { "logits", logits };
     segment(plan, program, "forward");
-    LAUNCH(K_PREFILL, { tokens, OPERAND_READ }, { table, OPERAND_READ }, { logits, OPERAND_WRITE });
+    LAUNCH(K_PREFILL, { tokens, OPERAND_READ, 0 }, { table, OPERAND_READ, 0 }, { logits, OPERAND_WRITE, 0 });
     row(plan, program, 0, 0);
 }
 
