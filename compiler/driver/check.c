@@ -59,23 +59,36 @@ static void print_model(const Model *m, bool verbose) {
 }
 
 static int usage(const char *problem, const char *word) {
-    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v]\n",
+    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v] [--set ADDRESS.FIELD=VALUE]\n",
             problem, word);
     return status_exit(ERR_ARGUMENT);
+}
+
+static bool read_set(char *text, SpecArg *set) {
+    char *equals = text ? strchr(text, '=') : NULL;
+    if (!equals) return false;
+    *equals = 0;
+    *set = (SpecArg){ text, equals + 1 };
+    return true;
 }
 
 int cmd_check(int argc, char **argv) {
     const char *path = NULL;
     bool verbose = false, words = false;
     SpecArg *args = calloc((size_t)argc + 1, sizeof *args);
-    SpecOptions options = { .args = args };
-    int status = args ? -1 : status_exit(ERR_MEMORY);
+    SpecArg *sets = calloc((size_t)argc + 1, sizeof *sets);
+    SpecOptions options = { .args = args, .sets = sets };
+    int status = args && sets ? -1 : status_exit(ERR_MEMORY);
     for (int i = 1; i < argc && status < 0; i++) {
         char *value = strchr(argv[i], '=');
         if (!words && !strcmp(argv[i], "--")) {
             words = true;
         } else if (!words && !strcmp(argv[i], "-v")) {
             verbose = true;
+        } else if (!words && (!strcmp(argv[i], "--set") || !strncmp(argv[i], "--set=", 6))) {
+            char *text = argv[i][5] ? argv[i] + 6 : i + 1 < argc ? argv[++i] : NULL;
+            if (!read_set(text, &sets[options.n_sets++]))
+                status = usage("expected ADDRESS.FIELD=VALUE after --set", "");
         } else if (!words && argv[i][0] == '-') {
             status = usage("unknown option ", argv[i]);
         } else if (path && value) {
@@ -100,5 +113,6 @@ int cmd_check(int argc, char **argv) {
         text_finish(&error);
     }
     free(args);
+    free(sets);
     return status;
 }

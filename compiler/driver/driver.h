@@ -11,11 +11,15 @@
 
 #include "runtime/base/base.h"
 
+#define DRIVER_SET                                                                                 \
+    "  --set ADDRESS.FIELD=VALUE            of blocks, for example layers.*.ffn.router.balance_loss=0\n"
+
 // X(name, arguments, what it does, its own options: those of the option table are added)
 #define DRIVER_COMMANDS(X)                                                                         \
     X(check, "SPEC [key=value...] [-v]",                                                           \
       "shapes, parameters, active parameters, FLOPs per token",                                    \
-      "  -v                                   every parameter with its shape and settings\n")      \
+      "  -v                                   every parameter with its shape and settings\n"       \
+      DRIVER_SET)                                                                                  \
     X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
       "lower to a plan: kernels, bytes, addresses, peak",                                          \
       "  -o FILE                              write the plan\n"                                    \
@@ -24,9 +28,10 @@
       "  --microbatches N                     per step\n"                                         \
       "  --precision fp32|bf16                of products and attention\n"                         \
       "  --recompute cheap|none               in backward\n"                                      \
-      "  --routing learned|uniform|random     experts of a token, whatever the router\n")          \
+      "  --routing learned|uniform|random     experts of a token, whatever the router\n"           \
+      DRIVER_SET)                                                                                  \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
-      "train a model", "")                                                                         \
+      "train a model", DRIVER_SET)                                                                 \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \
     X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint", "")         \
     X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint", "")

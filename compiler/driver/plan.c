@@ -14,8 +14,8 @@ typedef struct PlanArgs {
     const char *spec, *out, *dump;
     int64_t microbatch, microbatches; // tokens; per step
     uint8_t precision, recompute, routing;
-    SpecArg *args;
-    int n_args;
+    SpecArg *args, *sets;
+    int n_args, n_sets;
 } PlanArgs;
 
 /* The command line ----------------------------------------------------------------------------- */
@@ -58,6 +58,15 @@ static Status read_choice(const char *flag, const char *text, const Choice *choi
     return ERR_ARGUMENT;
 }
 
+static Status read_set(PlanArgs *args, Arena *arena, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return status_fail(ERR_ARGUMENT, "--set: expected ADDRESS.FIELD=VALUE, got '%s'", text);
+    args->sets[args->n_sets++] =
+        (SpecArg){ arena_strndup(arena, text, (size_t)(equals - text)), equals + 1 };
+    return OK;
+}
+
 // Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
 static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int *i) {
     const char *flag = argv[*i], *value = NULL;
@@ -67,7 +76,7 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
         value = equals + 1;
     }
     static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
-                                         "--recompute", "--routing" };
+                                         "--recompute", "--routing", "--set" };
     int which = 0;
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags)) {
@@ -85,7 +94,8 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     case 3: return read_count(flag, value, &args->microbatches);
     case 4: return read_choice(flag, value, precisions, COUNT_OF(precisions), &args->precision);
     case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
-    default: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
+    case 6: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
+    default: return read_set(args, arena, value);
     }
 }
 
@@ -104,7 +114,9 @@ static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
 }
 
 static Status read_args(PlanArgs *args, Arena *arena, int argc, char **argv) {
-    *args = (PlanArgs){ .microbatches = 1, .args = ARENA_ARRAY(arena, SpecArg, argc) };
+    *args = (PlanArgs){ .microbatches = 1,
+                         .args = ARENA_ARRAY(arena, SpecArg, argc),
+                         .sets = ARENA_ARRAY(arena, SpecArg, argc) };
     bool words = false; // after `--`
     for (int i = 1; i < argc; i++) {
         if (!words && !strcmp(argv[i], "--"))
@@ -275,7 +287,11 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
 }
 
 static int load_and_plan(PlanArgs *args, Arena *arena) {
-    SpecOptions options = { .args = args->args, .n_args = args->n_args, .routing = args->routing };
+    SpecOptions options = { .args = args->args,
+                            .n_args = args->n_args,
+                            .routing = args->routing,
+                            .sets = args->sets,
+                            .n_sets = args->n_sets };
     Text error = { 0 };
     Model *model = spec_load(args->spec, &options, &error);
     if (!model) fputs(text_cstr(&error), stderr);

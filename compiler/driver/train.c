@@ -33,6 +33,25 @@ static Status read_words(Options *options, const char **words, int n, const char
     return OK;
 }
 
+// The --set that are not the table's.
+static const SpecArg *spec_sets(Options *options) {
+    const OptionFiles *texts = &options->spec_sets;
+    SpecArg *sets = ARENA_ARRAY(options->arena, SpecArg, texts->n + 1);
+    for (int i = 0; i < texts->n; i++) {
+        size_t n = strcspn(texts->at[i], "=");
+        sets[i] =
+            (SpecArg){ arena_strndup(options->arena, texts->at[i], n), texts->at[i] + n + 1 };
+    }
+    return sets;
+}
+
+static json_t *pairs(const SpecArg *args, int n) {
+    json_t *object = json_object();
+    for (int i = 0; i < n; i++)
+        json_object_set_new(object, args[i].key, json_string(args[i].value));
+    return object;
+}
+
 // Fills in --batch and --microbatch, in tokens, and checks that they fit the sequence.
 static Status choose_batch(Options *options, int64_t sequence) {
     int64_t batch = options->batch, microbatch = options->microbatch;
@@ -115,13 +134,10 @@ static int train_model(Model *model, const char *spec, const SpecOptions *spec_o
     Plan *plan = lower(model, &training), *sample_plan = plan ? lower(model, &sampling) : NULL;
     int result = 2;
     if (sample_plan) {
-        json_t *args = json_object();
-        for (int i = 0; i < spec_options->n_args; i++)
-            json_object_set_new(args, spec_options->args[i].key,
-                                json_string(spec_options->args[i].value));
-        json_t *origin =
-            json_pack("{s:s, s:o, s:f}", "spec", spec, "arguments", args, "flops per token",
-                      model_counts(model).train_flops_per_token);
+        json_t *origin = json_pack("{s:s, s:o, s:o, s:f}", "spec", spec, "arguments",
+                                   pairs(spec_options->args, spec_options->n_args), "set",
+                                   pairs(spec_options->sets, spec_options->n_sets),
+                                   "flops per token", model_counts(model).train_flops_per_token);
         RunSource source = { .plan = plan, .sample_plan = sample_plan, .origin = origin };
         source.files = spec_files(options->arena, model, spec, &source.n_files);
         status = command_train(&source, options);
@@ -137,6 +153,7 @@ static int load_and_train(int argc, char **argv, Options *options) {
     const char **words = ARENA_ARRAY(options->arena, const char *, argc), *spec = NULL;
     int n;
     SpecArg *args = NULL;
+    options->takes_spec_sets = true;
     Status status = options_parse(options, FOR_TRAIN, argc, argv, words, &n);
     if (status == OK) status = read_words(options, words, n, &spec, &args);
     if (status == OK && !options->out[0])
@@ -150,7 +167,9 @@ static int load_and_train(int argc, char **argv, Options *options) {
                                         [CHOICE_RANDOM] = ROUTING_RANDOM };
     SpecOptions spec_options = { .args = args,
                                  .n_args = n - 1,
-                                 .routing = routings[options->routing] };
+                                 .routing = routings[options->routing],
+                                 .sets = spec_sets(options),
+                                 .n_sets = options->spec_sets.n };
     Text error = { 0 };
     Model *model = spec_load(spec, &spec_options, &error);
     if (!model) {

@@ -210,14 +210,15 @@ static void take_value(Spec *S, const Define *d, const Row *row, Place place, in
     int value = lua_gettop(L);
     const char *got = describe(L, value);
     push_expected(S, row);
-    const char *want = lua_tostring(L, -1);
+    const char *want = lua_tostring(L, -1), *who = S->setting ? "--set: " : "";
+    S->setting = false;
     fault_raise(S,
                 &(Fault){ .at = place,
                           .word = row->name,
                           .field = true,
                           .plain = true,
                           .hint = hint_for_value(S, row, value) },
-                "%s.%s must be %s, got %s", d->name, row->name, want, got);
+                "%s%s.%s must be %s, got %s", who, d->name, row->name, want, got);
 }
 
 static void missing_field(Spec *S, const Define *d, const Row *row, Place place) {
@@ -330,9 +331,51 @@ static int block_text(lua_State *L) {
     return 1;
 }
 
+// Pushes what a word of the command line means to the row: a boolean or a number where it takes one.
+static void push_word(lua_State *L, const Row *row, const char *word) {
+    bool is_true = !strcmp(word, "true"), is_false = !strcmp(word, "false");
+    bool boolean = row->optional && is_false, number = false;
+    for (int i = 0; i < row->n_types; i++) {
+        const char *type = row->types[i];
+        boolean |= !strcmp(type, "boolean") || (!is_choice(type) && !says_plain(type));
+        number |= !strcmp(type, "size") || !strcmp(type, "integer") || !strcmp(type, "number");
+    }
+    if (boolean && (is_true || is_false))
+        lua_pushboolean(L, is_true);
+    else if (!number || !lua_stringtonumber(L, word))
+        lua_pushstring(L, word);
+}
+
+bool block_set(Spec *S, int i, const char *field, const char *value) {
+    lua_State *L = S->L;
+    luaL_checkstack(L, 16, "blocks are nested too deep");
+    i = lua_absindex(L, i);
+    const Block *old = is_block(L, i);
+    const Define *d = old->define;
+    int at = row_of(d, field);
+    if (at < 0) return false;
+    Block *b = lua_newuserdatauv(L, sizeof *b, 1);
+    *b = *old;
+    lua_createtable(L, d->n_rows, 0);
+    for (int k = 0; k < d->n_rows; k++) {
+        block_field(L, i, d->rows[k].name);
+        lua_rawseti(L, -2, k + 1);
+    }
+    push_word(L, &d->rows[at], value);
+    S->setting = true;
+    take_value(S, d, &d->rows[at], old->place, 0);
+    S->setting = false;
+    lua_rawseti(L, -2, at + 1);
+    lua_setiuservalue(L, -2, 1);
+    luaL_setmetatable(L, spec_block_type);
+    lua_replace(L, i);
+    return true;
+}
+
 // The function gets the block itself for its fields.
 int block_call(lua_State *L) {
     Spec *S = spec_of(L);
+    set_apply(S, 1);
     const Block *b = is_block(L, 1);
     BlockFrame frame = { S->blocks, b };
     S->blocks = &frame;

@@ -87,6 +87,10 @@ typedef struct SourceText {
     const char *chunk /* "@path" */, *text;
     size_t bytes;
 } SourceText;
+typedef struct Called {
+    uint32_t addr;
+    const Define *define;
+} Called;
 typedef struct Spec {
     lua_State *L;
     Arena *arena;
@@ -120,6 +124,10 @@ typedef struct Spec {
     uint32_t n_defines, cap_defines;
     bool builtin; // dsl/ is being loaded
     uint32_t depth_include;
+    struct SetUse *set_uses; // beside options->sets
+    Called *called;          // kinds of blocks by address, if there are sets
+    uint32_t n_called, cap_called;
+    bool setting; // a value of --set is being checked
 
     Text message, hint, notes[2], rendered;
 } Spec;
@@ -209,6 +217,14 @@ bool is_callable(lua_State *L, int i); // a function or a block
 int block_call(lua_State *L);
 void block_field(lua_State *L, int i, const char *name); // pushes the field's value
 void rules_apply(Spec *S, int block);                    // m.model's `parameters`
+bool glob_matches(const char *glob, const char *text, int64_t *steps); // '*': any characters
+// Replaces the block at stack index i by one with this field set; false: it has none of the name.
+bool block_set(Spec *S, int i, const char *field, const char *value);
+
+/* set.c --------------------------------------------------------------------------------------- */
+
+void set_apply(Spec *S, int block); // options->sets; may replace the block at this stack index
+bool set_unused(Spec *S, const char *path, Text *error); // true: one reached nothing, told
 
 /* routing.c ----------------------------------------------------------------------------------- */
 

@@ -216,7 +216,8 @@ static bool run_protected(Spec *S, const Job *job, Text *error) {
     lua_sethook(L, hook, LUA_MASKCOUNT, HOOK_PERIOD);
     int status = lua_pcall(L, 1, 0, 1);
     lua_sethook(L, NULL, 0, 0);
-    if (status == LUA_OK) return !unknown_argument(S, job->path, error);
+    if (status == LUA_OK)
+        return !unknown_argument(S, job->path, error) && !set_unused(S, job->path, error);
     if (status == LUA_ERRMEM || S->out_of_memory) {
         fault_memory_text(S, error);
     } else if (luaL_testudata(L, -1, spec_diag_type)) {

@@ -13,6 +13,7 @@ typedef enum Routing { ROUTING_LEARNED, ROUTING_UNIFORM, ROUTING_RANDOM } Routin
 typedef struct SpecOptions {
     const SpecArg *args; int n_args;
     Routing routing;             // 0: the spec's
+    const SpecArg *sets; int n_sets;   // "layers.*.ffn.router.balance_loss": fields of blocks
     Text *log;                   // print() of the spec goes here; NULL: stderr
 } SpecOptions;
 

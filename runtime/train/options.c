@@ -120,6 +120,12 @@ static Status set_choice(Options *options, OptionId id, const char *as, const ch
                        near ? near : "", near ? "'?" : "");
 }
 
+static void add_file(Options *options, OptionFiles *files, const char *value) {
+    size_t old = sizeof *files->at * (size_t)files->n;
+    files->at = arena_grow(options->arena, files->at, old, old + sizeof *files->at);
+    files->at[files->n++] = arena_strdup(options->arena, value);
+}
+
 Status options_set(Options *options, OptionId id, const char *as, const char *value) {
     const OptionInfo *info = &option_info[id];
     switch (info->kind) {
@@ -137,10 +143,7 @@ Status options_set(Options *options, OptionId id, const char *as, const char *va
     case OPTION_FILES: {
         if (!value[0])
             return status_fail(ERR_ARGUMENT, "%s names no file\n  hint: %s FILE...", as, as);
-        OptionFiles *files = field_of(options, id);
-        size_t old = sizeof *files->at * (size_t)files->n;
-        files->at = arena_grow(options->arena, files->at, old, old + sizeof *files->at);
-        files->at[files->n++] = arena_strdup(options->arena, value);
+        add_file(options, field_of(options, id), value);
         break;
     }
     }
@@ -216,6 +219,14 @@ static Status assign(Options *options, OptionId id, const char *as, const char *
     return options_set(options, id, as, value);
 }
 
+// Whether the path begins as one of the table does: "optim.".
+static bool is_group(const char *path) {
+    size_t n = strcspn(path, ".");
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (!strncmp(option_info[i].path, path, n + 1)) return true;
+    return false;
+}
+
 // --set path=value
 static Status set_path(Options *options, int command, const char *text, bool *seen) {
     const char *equals = strchr(text, '=');
@@ -232,6 +243,10 @@ static Status set_path(Options *options, int command, const char *text, bool *se
         if (!strcmp(option_info[i].path, path))
             return assign(options, (OptionId)i, path, equals + 1, seen);
         paths[n++] = option_info[i].path;
+    }
+    if (options->takes_spec_sets && strchr(path, '.') && !is_group(path)) {
+        add_file(options, &options->spec_sets, text);
+        return OK;
     }
     const char *near = text_nearest(path, paths, n);
     if (near)

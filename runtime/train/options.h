@@ -136,9 +136,11 @@ enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // o
 typedef struct Options {
     Arena *arena;
     bool given[N_OPTIONS];       // set by the user or a record, as against the default
+    bool takes_spec_sets;        // --set of a path in no group of the table is the spec's; else unknown
 #define X(kind, field, ...) OPTION_C_##kind field;
     OPTION_TABLE(X)
 #undef X
+    OptionFiles spec_sets;       // "path=value", in order
 } Options;
 
 typedef struct OptionInfo {

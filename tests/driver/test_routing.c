@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --routing: a run with ids that no router chose, from the command line to its record.
+// What a run changes of its spec, from the command line to the record: --routing, --set of blocks.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +86,48 @@ static void refusals(void **state) {
     expect_error("moec: error: --routing: expected learned, uniform or random, got 'even'\n");
 }
 
+// Fields of blocks from the command line: the balancing loss goes, the run says why.
+static void set_fields(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *run = path_in(small.folder, "set"), *zero = "layers.*.ffn.router.balance_loss=0";
+    char *const more[] = { "--set", zero, "--set", "optim.lr=0.001", NULL };
+    expect_exit(0, small_train(&small, run, "20", more));
+    json_t *line = last_line(run);
+    assert_null(json_object_get(line, "train/load balancing loss"));
+    assert_true(isfinite(number(line, "train/CE loss")));
+    json_decref(line);
+    json_t *record = json_load_file(path_in(run, "run.json"), 0, NULL);
+    const json_t *set = json_object_get(json_object_get(record, "origin"), "set");
+    assert_int_equal(json_object_size(set), 1);
+    const json_t *value = json_object_get(set, "layers.*.ffn.router.balance_loss");
+    assert_string_equal(json_string_value(value), "0");
+    const json_t *options = json_object_get(record, "options");
+    assert_true(json_real_value(json_object_get(options, "optim.lr")) == 0.001);
+    json_decref(record);
+
+    expect_exit(0, COMMAND(small.moec, "plan", small.spec, "--set", zero));
+    expect_exit(0, COMMAND(small.moec, "check", small.spec, "--set", zero));
+    assert_non_null(strstr(command_output(), " 1 losses"));
+    char *wrong = "--set=layers.*.fnn.router.balance_loss=0";
+    const char *says = "error: --set: no block is called at 'layers.*.fnn.router'\n"
+                       "  hint: did you mean 'layers.*.ffn.router.balance_loss'?\n";
+    expect_exit(2, COMMAND(small.moec, "check", small.spec, wrong));
+    expect_error(says);
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, wrong));
+    expect_error(says);
+    char *const train_wrong[] = { wrong, NULL };
+    expect_exit(2, small_train(&small, path_in(small.folder, "wrong"), "1", train_wrong));
+    expect_error(says);
+    char *const table[] = { "--set", "optim.lrr=1", NULL };
+    expect_exit(2, small_train(&small, path_in(small.folder, "wrong"), "1", table));
+    expect_error("--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?");
+    expect_exit(2, COMMAND(small.moec, "check", small.spec, "--set"));
+    expect_error("moec check: error: expected ADDRESS.FIELD=VALUE after --set\n");
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--set", "a.b"));
+    expect_error("moec: error: --set: expected ADDRESS.FIELD=VALUE, got 'a.b'\n");
+}
+
 // The plan differs where the run asks, and only there.
 static void plans(void **state) {
     (void)state;
@@ -107,6 +149,6 @@ static void plans(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(trains), cmocka_unit_test(refusals),
-                                        cmocka_unit_test(plans) };
+                                        cmocka_unit_test(plans), cmocka_unit_test(set_fields) };
     return cmocka_run_group_tests_name("routing", tests, NULL, NULL);
 }
