@@ -39,6 +39,9 @@ static Status train_plans(const char *const *words, int n, Options *options) {
         return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
     if (options->given[OPT_batch] || options->given[OPT_microbatch])
         return status_fail(ERR_ARGUMENT, "--batch and --microbatch are decided by the plan");
+    for (int i = 0; i < N_OPTIONS; i++)
+        if ((option_info[i].commands & FOR_SPEC) && options->given[i])
+            return status_fail(ERR_ARGUMENT, "%s is decided by the plan", option_info[i].flag);
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     Plan *plans[2] = { 0 };

@@ -142,6 +142,11 @@ static void plans(void **state) {
                          : COMMAND(small.moec, "plan", small.spec, "-o", out));
         text[i] = read_whole(out, &n[i]);
     }
+    // A saved plan has its routing: a runner cannot choose another, or the record would be wrong.
+    char *runner = MOEC_BINARY_DIR "/moec-run", *plan = path_in(small.folder, "uniform");
+    expect_exit(2, COMMAND(runner, plan, "--data", small.data, "--out",
+                           path_in(small.folder, "run"), "--routing", "random"));
+    expect_error("moec-run: error: --routing is decided by the plan\n");
     assert_string_equal(text[0], text[1]);
     assert_string_not_equal(text[1], text[2]);
     assert_string_not_equal(text[2], text[3]);
