@@ -42,7 +42,8 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     if (d->x != DTYPE_F32) text_printf(out, " x %s", dtype_name(d->x));
     if (d->g != DTYPE_F32) text_printf(out, " g %s", dtype_name(d->g));
     if (d->y != DTYPE_F32) text_printf(out, " y %s", dtype_name(d->y));
-    for (int i = 0; d->parts > 1 && i < d->parts; i++)
+    int n_parts = d->parts > 1 ? (int)min_i64(d->parts, COUNT_OF(d->part_n)) : 0;
+    for (int i = 0; i < n_parts; i++)
         text_printf(out, i ? ",%lld" : " parts %lld", (long long)d->part_n[i]);
     if (d->scale != 0) {
         text_add(out, " scale ");
