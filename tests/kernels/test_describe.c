@@ -114,7 +114,8 @@ static void test_covers(void **state) {
     const char *why = NULL;
     uint32_t x = model_generator(m, OP_UNIFORM, 0, dims, 1);
     uint32_t w = model_param(m, model_intern(m, "w"), false, matrix, 2, 0);
-    Attr attr = {.mm = {.over = 1}};
+    Attr attr = {.raw = {0, 0}};
+    attr.mm.over = 1;
     uint32_t args[] = {x, w};
     assert_true(kernel_covers(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), &why));
     attr.mm.precision = PRECISION_FP32;
@@ -123,15 +124,18 @@ static void test_covers(void **state) {
     assert_true(kernel_covers(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), &why));
     attr.mm.precision = PRECISION_MXFP8;
     refused(m, model_node(m, OP_MATMUL, &attr, NULL, args, 2), "mxfp8");
-    Attr set = {.set = SET_SEQUENCE};
+    Attr set = {.raw = {0, 0}};
+    set.set = SET_SEQUENCE;
     assert_true(kernel_covers(m, model_node(m, OP_ROW_SUM, &set, NULL, &x, 1), &why));
     refused(m, model_node(m, OP_ROW_MAX, &set, NULL, &x, 1),
             "row_max over the tokens of a sequence");
     set.set = SET_MICROBATCH;
     assert_true(kernel_covers(m, model_node(m, OP_ROW_MAX, &set, NULL, &x, 1), &why));
-    Attr k = {.k = 2};
+    Attr k = {.raw = {0, 0}};
+    k.k = 2;
     uint32_t ids = model_node(m, OP_TOP_K, &k, NULL, &x, 1);
-    Attr route = {.route = {.experts = 6}};
+    Attr route = {.raw = {0, 0}};
+    route.route.experts = 6;
     assert_true(kernel_covers(m, model_node(m, OP_ROUTE, &route, NULL, &ids, 1), &why));
     route.route.capacity = 1.25f;
     refused(m, model_node(m, OP_ROUTE, &route, NULL, &ids, 1), "capacity");
