@@ -69,9 +69,10 @@ static uint32_t embedded(Model *m, uint32_t *table) {
 
 static void cross_entropy(Model *m, uint32_t logits) {
     m->logits = logits;
-    uint32_t most =
-        model_op1(m, OP_STOP_GRADIENT,
-                  made(m, model_node(m, OP_AMAX, &(Attr){ .axes = 1 }, NULL, &logits, 1)));
+    Attr last = { .raw = { 0, 0 } };
+    last.axes = 1;
+    uint32_t most = model_op1(m, OP_STOP_GRADIENT,
+                              made(m, model_node(m, OP_AMAX, &last, NULL, &logits, 1)));
     uint32_t sum = model_sum(m, model_op1(m, OP_EXP, model_op2(m, OP_SUB, logits, most)), 1);
     uint32_t lse = reshape(m, model_op2(m, OP_ADD, model_op1(m, OP_LOG, sum), most), NULL, 0);
     uint32_t label = model_generator(m, OP_LABELS, 1, NULL, 0);
