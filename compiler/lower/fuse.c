@@ -3,7 +3,8 @@
 //
 // Row units of equal (part, depth, row axis, route) share one where an edge or a common stored
 // input of some width joins them; rowless units share one along edges. The depth (pass.h) makes
-// every such group legal: nothing outside a group lies on a path between two of its members.
+// every such group legal: nothing outside a group lies on a path between two of its members. A
+// group that reads one product of its own depth moves into the product's kernel (contract.c).
 // Generators join nothing, so what merely shares a loss seed stays apart.
 #include "compiler/lower/pass.h"
 

@@ -4,10 +4,10 @@
 // Vocabulary. A *unit* is the smallest piece of work that a kernel can take over: a node to
 // compute, a node to store as it is seen (a view, a generator or a literal that a kernel needs in
 // memory), the finish of partial records, or an effect. Units are numbered like nodes; the finish
-// of node n is n_nodes + n. A *kernel* owns one or more units: contractions of one kind, or units of
-// rows, or a product with the units of rows that run on its results (its *post*). A dispatch that
-// products make for themselves (*gathered*, their *pre*) has no kernel. A *buffer* is memory that
-// kernels name; every act buffer has exactly one kernel that writes it.
+// of node n is n_nodes + n. A *kernel* owns one or more units: contractions of one kind, or units
+// of rows, or a product with the units of rows that run on its results (its *post*). A dispatch
+// that products make for themselves (*gathered*, their *pre*) has no kernel. A *buffer* is memory
+// that kernels name; every act buffer has exactly one kernel that writes it.
 //
 // Depth, per part (forward, backward, update), is the number of kernels that must have ended
 // before: it never falls along an edge, kernels and indexed reads lie one deeper than what they
