@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loss over a large product in pieces of its rows, so that neither the product nor its gradient is
-// ever whole: the product with its loss, then the products of the gradient (loss.c has moved them to
-// forward), repeated over the rows.
+// A loss over a large product in pieces of its rows, so that neither the product nor its gradient
+// is ever whole: the product with its loss, then the products of the gradient (loss.c has moved
+// them to forward), repeated over the rows.
 //
 // What lives between these kernels only shrinks to one piece; what else has rows is read and
 // written a piece at a time. Sums over rows keep their records, so they keep their bits; the

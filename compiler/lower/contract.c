@@ -65,7 +65,7 @@ typedef struct Terms {
     uint32_t *uses; // by node
     uint32_t found[64];
     int n;
-    uint32_t keep;  // the term that stands for all
+    uint32_t keep; // the term that stands for all
     uint8_t precision;
 } Terms;
 
@@ -78,9 +78,8 @@ static bool is_inner(const Terms *t, uint32_t n, uint32_t root) {
 static bool is_term(const Terms *t, uint32_t n, uint32_t root) {
     const Model *m = t->l->m;
     const Node *node = model_at(m, n);
-    return node->op == OP_MATMUL_T && t->uses[n] == 1 &&
-           node->part == m->nodes[root].part && type_equal(&node->type, &m->nodes[root].type) &&
-           is_plain(t->l, n);
+    return node->op == OP_MATMUL_T && t->uses[n] == 1 && node->part == m->nodes[root].part &&
+           type_equal(&node->type, &m->nodes[root].type) && is_plain(t->l, n);
 }
 
 static void collect_terms(Terms *t, uint32_t n, uint32_t root) {

@@ -115,8 +115,9 @@ static void find_hanging(const Lower *l, bool *hanging) {
     }
 }
 
-// What hangs is computed with its first reader, not at the start of the part, where its result would
-// wait in memory. So are moves of a few numbers per row, which then need no kernel of their own.
+// What hangs is computed with its first reader, not at the start of the part, where its result
+// would wait in memory. So are moves of a few numbers per row, which then need no kernel of their
+// own.
 static void delay(Lower *l) {
     int32_t *need = ARENA_ARRAY(l->arena, int32_t, l->n_units);
     bool *hanging = ARENA_ARRAY(l->arena, bool, l->n_units);

@@ -65,12 +65,12 @@ static void describe_matmul(Lower *l, uint32_t kernel, uint32_t n) {
     bool turned = l->m->nodes[n].op == OP_MATMUL_T, post = kernel_has_post(l, &l->kernels[kernel]);
     contract_sizes(l, n, &l->kernels[kernel].desc);
     for (int i = 0; i < n_parts; i++) {
-        if (i == 0 || turned) bind_operand(l, kernel, numbered(l, turned ? "g" : "x", i), parts[i], 0);
+        if (i == 0 || turned)
+            bind_operand(l, kernel, numbered(l, turned ? "g" : "x", i), parts[i], 0);
     }
     for (int i = 0; i < n_parts; i++) {
         contract_sizes(l, parts[i], &l->kernels[kernel].desc); // as packing reads them
-        lower_bind(l, kernel, numbered(l, "w", i), lower_packed(l, kernel, parts[i]),
-                   OPERAND_READ);
+        lower_bind(l, kernel, numbered(l, "w", i), lower_packed(l, kernel, parts[i]), OPERAND_READ);
     }
     for (int i = 0; n_parts > 1 && i < n_parts; i++) add_part(l, kernel, parts[i], i);
     if (l->kernels[kernel].desc.experts)
@@ -246,9 +246,9 @@ static void set_precision(const Lower *l, Kernel *kernel) {
         uint8_t family;
         const char *x, *g, *y;
     } names[] = {
-        { FAMILY_MATMUL, "x", "", "y" },         { FAMILY_MATMUL_T, "g", "", "x" },
-        { FAMILY_MATMUL_W, "x", "g", "w" },      { FAMILY_ATTEND, "q", "", "y" },
-        { FAMILY_ATTEND_GRAD, "q", "g", "dq" },  { FAMILY_EMBED_W, "g", "", "w" },
+        { FAMILY_MATMUL, "x", "", "y" },        { FAMILY_MATMUL_T, "g", "", "x" },
+        { FAMILY_MATMUL_W, "x", "g", "w" },     { FAMILY_ATTEND, "q", "", "y" },
+        { FAMILY_ATTEND_GRAD, "q", "g", "dq" }, { FAMILY_EMBED_W, "g", "", "w" },
         { FAMILY_SEGMENT_SUM, "x", "", "y" },
     };
     KernelDesc *d = &kernel->desc;

@@ -3,7 +3,8 @@
 //
 // Row units of equal (part, depth, row axis, route) share one where an edge or a common stored
 // input of some width joins them; rowless units share one along edges. The depth (pass.h) makes
-// every such group legal: nothing outside a group lies on a path between two of its members.
+// every such group legal: nothing outside a group lies on a path between two of its members. A
+// group that reads one product of its own depth moves into the product's kernel (contract.c).
 // Generators join nothing, so what merely shares a loss seed stays apart.
 #include "compiler/lower/pass.h"
 
@@ -33,7 +34,8 @@ static void find_gathers(Lower *l) {
             otherwise[lower_plain(l, model_arg(l->m, t, 0))] = true;
     }
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
-        if (l->units[n].kind == UNIT_ROW && !l->info[n].into && contract_can_gather(l, otherwise, n))
+        if (l->units[n].kind == UNIT_ROW && !l->info[n].into &&
+            contract_can_gather(l, otherwise, n))
             l->info[n].gathered = true;
     }
 }
@@ -118,8 +120,8 @@ static void join_by_input(Lower *l, const Readers *r) {
     }
 }
 
-// Groups of one layer that move into no contraction: a kernel for all of them. Outside of the layers
-// only the ends of gradients: losses that meet in nothing but their seeds stay apart.
+// Groups of one layer that move into no contraction: a kernel for all of them. Outside of the
+// layers only the ends of gradients: losses that meet in nothing but their seeds stay apart.
 static void join_by_layer(Lower *l) {
     uint32_t *group = ARENA_ARRAY(l->arena, uint32_t, l->n_units);
     uint32_t *moves = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_units);
@@ -257,7 +259,8 @@ bool pass_fuse(Lower *l) {
         if (l->units[u].kind == UNIT_NONE) continue;
         group[u] = fuse_find(l, u);
         // Alone it has no edge into it at its depth, so the rest of the group stays legal.
-        if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers)) group[u] = l->n_units + u;
+        if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers))
+            group[u] = l->n_units + u;
     }
     if (!l->options->no_fusion) move_in(l, group);
     make_kernels(l, group);

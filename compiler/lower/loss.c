@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses over a product: their gradient is made where the loss is.
 //
-// The seed of a loss is made of generators, so what backward computes of the logits hangs on forward
-// values only. Where that holds of every backward reader of a product and of what rows make of it,
-// these readers move to forward: the gradient of the logits is stored instead of the logits, and the
-// loss, its softmax and the gradient are one row program on the product. Where that is large still,
-// so do the products of the gradient: chunk.c runs all of them over pieces of the rows.
+// The seed of a loss is made of generators, so what backward computes of the logits hangs on
+// forward values only. Where that holds of every backward reader of a product and of what rows make
+// of it, these readers move to forward: the gradient of the logits is stored instead of the logits,
+// and the loss, its softmax and the gradient are one row program on the product. Where that is
+// large still, so do the products of the gradient: chunk.c runs all of them over pieces of the
+// rows.
 #include "compiler/lower/pass.h"
 
 typedef struct Reach {
@@ -124,8 +125,8 @@ bool pass_loss(Lower *l) {
     if (l->program != PROGRAM_STEP || l->options->no_fusion) return true;
     accumulate_apart(l);
     order_by_part(m);
-    Reach r = { l, ARENA_ARRAY(l->arena, bool, m->n_nodes),
-                ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes) };
+    Reach r = { l, ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes),
+                ARENA_ARRAY(l->arena, bool, m->n_nodes) };
     find_hanging(&r);
     for (uint32_t v = 1; v < m->n_nodes; v++) {
         const Node *node = model_at(m, v);

@@ -141,8 +141,9 @@ static bool check_dump(Lower *l) {
         while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
         if (i < COUNT_OF(passes)) continue;
         lower_fail(l, 0, "no pass '%c' to dump", *c);
-        diag_hint(l->from, "p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a "
-                           "place");
+        diag_hint(l->from,
+                  "p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a "
+                  "place");
         return false;
     }
     return true;

@@ -55,8 +55,7 @@ static uint32_t packed_param(Lower *l, uint32_t node, const Pack *pack) {
     while (i < shared->n_packs && !same_pack(&shared->packs[i], pack)) i++;
     if (i == shared->n_packs) {
         int64_t *end = &l->plan->region_bytes[REGION_packed];
-        Pack *to =
-            ARENA_PUSH(l->plan->arena, shared->packs, shared->n_packs, shared->cap_packs);
+        Pack *to = ARENA_PUSH(l->plan->arena, shared->packs, shared->n_packs, shared->cap_packs);
         *to = *pack;
         to->offset = *end;
         *end += round_up(pack_bytes(pack), PLAN_GRAIN);
@@ -98,8 +97,8 @@ static uint32_t packed_value(Lower *l, uint32_t kernel, uint32_t from, const Pac
     if (i < l->n_packs) return lower_buffer(l, BUFFER_PACKED_VALUE, pack->of, (int32_t)i);
     *ARENA_PUSH(l->arena, l->packs, l->n_packs, l->cap_packs) = *pack;
     uint32_t packed = lower_buffer(l, BUFFER_PACKED_VALUE, pack->of, (int32_t)i);
-    uint32_t made = lower_add_kernel(l, (SegmentKind)pack->segment, l->kernels[kernel].depth,
-                                     FAMILY_PACK);
+    uint32_t made =
+        lower_add_kernel(l, (SegmentKind)pack->segment, l->kernels[kernel].depth, FAMILY_PACK);
     l->kernels[made].node = pack->of;
     l->kernels[made].desc.loc = l->m->nodes[pack->of].loc;
     describe_pack(&l->kernels[made].desc, pack);
@@ -145,9 +144,14 @@ static bool emit_pack(Lower *l, PlanProgram *program, const Pack *pack) {
     Plan *plan = l->plan;
     const PlanParam *param = lower_param(l, pack->of);
     KernelDesc desc = { .loc = l->from->params[pack->of].loc };
-    PlanBuffer from = { .name = param->name, .region = REGION_weights, .n_dims = param->n_dims,
-                        .offset = param->offset, .bytes = dtype_bytes(DTYPE_F32) };
-    PlanBuffer to = { .dtype = pack->dtype, .region = REGION_packed, .offset = pack->offset,
+    PlanBuffer from = { .name = param->name,
+                        .region = REGION_weights,
+                        .n_dims = param->n_dims,
+                        .offset = param->offset,
+                        .bytes = dtype_bytes(DTYPE_F32) };
+    PlanBuffer to = { .dtype = pack->dtype,
+                      .region = REGION_packed,
+                      .offset = pack->offset,
                       .bytes = pack_bytes(pack) };
     int n_dims;
     describe_pack(&desc, pack);

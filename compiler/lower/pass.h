@@ -4,8 +4,10 @@
 // Vocabulary. A *unit* is the smallest piece of work that a kernel can take over: a node to
 // compute, a node to store as it is seen (a view, a generator or a literal that a kernel needs in
 // memory), the finish of partial records, or an effect. Units are numbered like nodes; the finish
-// of node n is n_nodes + n. A *kernel* owns one or more units. A *buffer* is memory that kernels
-// name; every act buffer has exactly one kernel that writes it.
+// of node n is n_nodes + n. A *kernel* owns one or more units: contractions of one kind, or units
+// of rows, or a product with the units of rows that run on its results (its *post*). A dispatch
+// that products make for themselves (*gathered*, their *pre*) has no kernel. A *buffer* is memory
+// that kernels name; every act buffer has exactly one kernel that writes it.
 //
 // Depth, per part (forward, backward, update), is the number of kernels that must have ended
 // before: it never falls along an edge, kernels and indexed reads lie one deeper than what they
@@ -22,7 +24,8 @@ typedef enum Role {
     ROLE_SOURCE,    // param, state, total: in memory before the part starts
     ROLE_LITERAL,   // const, constant
     ROLE_GENERATOR, // read where used
-    ROLE_INLINE,    // views, and maps of generators only: evaluated again by every reader
+    ROLE_INLINE,    // views, maps of generators only, what backward computes again: evaluated
+                    // by every reader for itself
     ROLE_ROW,       // computed by a row program
     ROLE_KERNEL,    // has a kernel of its own: contractions, routes, sums into sequences or experts
     ROLE_EFFECT,
@@ -34,12 +37,12 @@ typedef struct NodeInfo {
     uint8_t forced_part; // of the first such reader
     bool absorbed;       // effect: done by the kernel that makes its value
     bool pairs;          // attention: computes in bf16
-    bool gathered;       // dispatch: its rows are made by the contractions that read them, never stored
-    uint8_t dtype;       // of its value in memory: DTYPE_BF16, or 0 for what its kind says
-    uint32_t into;       // kernel: the accumulate or output effect it writes for, or 0
-    uint32_t term;       // matmul_t: the next one whose product is added to it, or 0
-    uint32_t n_readers;  // units that read it
-    uint32_t buffers;    // list of buffers keyed by this node, index + 1
+    bool gathered; // dispatch: its rows are made by the contractions that read them, never stored
+    uint8_t dtype; // of its value in memory: DTYPE_BF16, or 0 for what its kind says
+    uint32_t into; // kernel: the accumulate or output effect it writes for, or 0
+    uint32_t term; // matmul_t: the next one whose product is added to it, or 0
+    uint32_t n_readers; // units that read it
+    uint32_t buffers;   // list of buffers keyed by this node, index + 1
 } NodeInfo;
 
 typedef enum UnitKind {
@@ -102,7 +105,7 @@ typedef struct Buffer {
 
 // How a contraction wants its second operand packed (kernel.h: pack), and of what.
 typedef struct Pack {
-    uint32_t of; // parameter's index; of a value: its node
+    uint32_t of;            // parameter's index; of a value: its node
     uint8_t segment, dtype; // segment: of a value
     bool turned;
     int32_t experts, each, k;
@@ -155,7 +158,7 @@ typedef struct Lower {
     Program program;
     int64_t tokens, sequences;
     uint32_t first_again, end_again; // nodes that backward computes again
-    bool mixed; // some contraction computes in bf16
+    bool mixed;                      // some contraction computes in bf16
     NodeInfo *info;
     Unit *units;
     uint32_t n_units; // 2 * n_nodes
@@ -170,7 +173,7 @@ typedef struct Lower {
     uint32_t *stamp; // by node: kernel index + 1 of its last visit
     Repeat *repeats;
     uint32_t n_repeats, cap_repeats;
-    Pack *packs;     // of values
+    Pack *packs; // of values
     uint32_t n_packs, cap_packs;
     int64_t totals_bytes, act_bytes, act_bound;
     struct Shared *shared;
@@ -211,7 +214,7 @@ bool pass_recompute(Lower *l);
 
 /* types.c: types in memory */
 
-void lower_types(Lower *l); // after fusion, before buffers exist
+void lower_types(Lower *l);                     // after fusion, before buffers exist
 bool lower_is_bf16(const Lower *l, uint32_t n); // does the contraction or attention compute in it?
 
 /* roles.c: what each node is to lowering, and what each unit reads */
@@ -229,7 +232,7 @@ bool lower_is_partial(const Lower *l, uint32_t n); // row_sum, row_max to rowles
 // The unit that stores what the read asks for; 0: nobody in this program (source, generator).
 uint32_t lower_producer(const Lower *l, uint32_t read);
 int lower_layer(const Lower *l, uint32_t n); // of "layers.12.ffn" 12, outside of the layers -1
-int lower_effect_value(Op op); // which operand an effect stores
+int lower_effect_value(Op op);               // which operand an effect stores
 
 /* fuse.c */
 
@@ -237,15 +240,16 @@ bool pass_fuse(Lower *l);
 // The unit behind the i-th read of a unit, or 0.
 uint32_t fuse_dependency(const Lower *l, uint32_t unit, uint32_t i);
 bool fuse_is_indexed(const Lower *l, const Unit *unit);
-uint32_t fuse_unit_at(const Lower *l, uint32_t i); // units in topological order: a node's, its finish
-void fuse_depths(Lower *l);                        // depth.c
+uint32_t fuse_unit_at(const Lower *l,
+                      uint32_t i);        // units in topological order: a node's, its finish
+void fuse_depths(Lower *l);               // depth.c
 uint32_t fuse_find(Lower *l, uint32_t u); // the leader of a unit's set
 void dump_fuse(const Lower *l, Text *out);
 
 /* contract.c: contractions that share a kernel, and row groups that move into one */
 
 bool contract_is_simple(const Lower *l, uint32_t n); // one group of columns, nothing between
-void contract_merge_terms(Lower *l); // before roles: rewrites the graph
+void contract_merge_terms(Lower *l);                 // before roles: rewrites the graph
 void contract_join_siblings(Lower *l);
 // moves[g]: the group of contractions into which the units of group g move, or 0.
 // Is n, a dispatch, read as left operand of products on its expert rows and in no other way?
@@ -285,7 +289,7 @@ uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family f
 // Made by program "pack" if it is a parameter, else by a kernel of its own.
 uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n);
 void pack_dims(const Pack *pack, int64_t dims[PLAN_MAX_DIMS], int *n_dims);
-void pack_again(Lower *l);      // at the end of a step's update
+void pack_again(Lower *l);        // at the end of a step's update
 bool emit_pack_program(Lower *l); // once per plan, after its programs
 
 /* chunk.c: a loss and its products over pieces of the rows */

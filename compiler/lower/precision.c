@@ -20,7 +20,9 @@ static bool choose(Lower *l, uint32_t n) {
     Node *node = &l->m->nodes[n];
     uint8_t *precision = &node->attr.mm.precision;
     bool rows = is_of_rows(l->m, n);
-    if (*precision == PRECISION_OPEN && rows) *precision = l->options->precision;
+    // In an fp32 run it stays open: what states fp32 is told apart from what merely is.
+    if (*precision == PRECISION_OPEN && rows && l->options->precision == PRECISION_BF16)
+        *precision = PRECISION_BF16;
     if (*precision == PRECISION_MXFP8 || (*precision == PRECISION_BF16 && !rows)) {
         lower_fail(l, n, "%s: no kernel computes %s", op_info[node->op].text,
                    rows ? "in mxfp8" : "a product of parameters in bf16");

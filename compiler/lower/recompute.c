@@ -2,15 +2,15 @@
 // What forward saves for backward, and what backward computes again.
 //
 // A value that backward reads is saved, or computed again from saved ones by row operations of its
-// own layer: a minimum cut. Every forward value is an edge whose capacity is its bytes; a value that
-// may not be computed again hangs on the source, one that backward reads on the sink, and operands
-// lead to what is made of them without limit. The values that the cut separates are saved. What lies
-// behind the cut is cloned into backward, where each reader evaluates it for itself.
+// own layer: a minimum cut. Every forward value is an edge whose capacity is its bytes; a value
+// that may not be computed again hangs on the source, one that backward reads on the sink, and
+// operands lead to what is made of them without limit. The values that the cut separates are saved.
+// What lies behind the cut is cloned into backward, where each reader evaluates it for itself.
 //
 // Not computed again: contractions, moves, sums over rows, choices, what another layer reads (else
 // backward would build the stream again from the first layer on), statistics (reductions to a
-// sixteenth or less), and what m.keep marks. Rows that products gather for themselves cost nothing. m.recompute marks what is not saved, contractions and
-// moves included.
+// sixteenth or less), and what m.keep marks. Rows that products gather for themselves cost nothing.
+// m.recompute marks what is not saved, contractions and moves included.
 #include "compiler/lower/pass.h"
 
 enum { NARROW = 16 };
@@ -63,8 +63,8 @@ static int64_t push_path(Net *net) {
     uint32_t v = 0, n = 0;
     while (v != 1) {
         uint32_t e = net->at[v];
-        while (e && (!net->edges[e - 1].left ||
-                     net->level[net->edges[e - 1].to] != net->level[v] + 1))
+        while (e &&
+               (!net->edges[e - 1].left || net->level[net->edges[e - 1].to] != net->level[v] + 1))
             e = net->edges[e - 1].next;
         net->at[v] = e;
         if (e) {
@@ -151,7 +151,8 @@ static int64_t bytes_of(const Choice *c, uint32_t n) {
     const Type *type = model_type(c->l->m, n);
     if (is_free(c->l->m, n)) return 0;
     if (class_of(c->l->m, n) == CLASS_VIEW || contract_can_gather(c->l, c->otherwise, n) ||
-        (c->marked[n] && can_repeat(c, n))) return ENDLESS;
+        (c->marked[n] && can_repeat(c, n)))
+        return ENDLESS;
     bool half = c->l->options->precision == PRECISION_BF16 && type->kind == KIND_REAL &&
                 type_features(type) >= 64;
     return lower_rows(c->l, type) * type_features(type) * (half ? 2 : 4);
@@ -164,7 +165,8 @@ static void mark_nodes(Choice *c) {
         for (int i = 0; i < node->n_args; i++) {
             uint32_t arg = model_arg(m, n, i);
             if (node->part == PART_BACKWARD) c->read[arg] = true;
-            if (node->part == PART_FORWARD && lower_layer(c->l, n) != lower_layer(c->l, arg)) c->far[arg] = true;
+            if (node->part == PART_FORWARD && lower_layer(c->l, n) != lower_layer(c->l, arg))
+                c->far[arg] = true;
         }
         if (node->op != OP_KEEP && node->op != OP_RECOMPUTE) continue;
         uint32_t value = model_arg(m, n, 0);

@@ -300,8 +300,8 @@ static void absorb_effects(Lower *l) {
         bool made =
             info->role == ROLE_KERNEL || (info->role == ROLE_ROW && !lower_is_partial(l, value));
         // What leaves the program is fp32; inside it may have to be bf16.
-        bool whole = m->nodes[value].op != OP_ROUTE && !info->into &&
-                     !(l->mixed && info->n_readers > 1);
+        bool whole =
+            m->nodes[value].op != OP_ROUTE && !info->into && !(l->mixed && info->n_readers > 1);
         if (op == OP_ACCUMULATE ? !can_add_in_place(l, value) || info->into : !made || !whole)
             continue;
         info->into = n;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // In which type each stored value lies in memory.
 //
-// What a bf16 contraction or attention reads is bf16. In a bf16 run so is every other value of a row
-// with some width, unless contractions in fp32 are all that reads it. Statistics, sums over rows,
-// gradients of parameters and what leaves the program are fp32.
+// What a bf16 contraction or attention reads is bf16. In a bf16 run so is every other value of a
+// row with some width, unless a product in fp32 makes it or is all that reads it. Statistics, sums
+// over rows, gradients of parameters and what leaves the program are fp32.
 #include "compiler/lower/pass.h"
 
 enum { WIDE = 64 /* features */ };
@@ -15,8 +15,7 @@ static bool is_attention(Op op) {
 bool lower_is_bf16(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     if (is_attention(node->op)) return l->info[n].pairs;
-    bool product =
-        node->op == OP_MATMUL || node->op == OP_MATMUL_T || node->op == OP_MATMUL_W;
+    bool product = node->op == OP_MATMUL || node->op == OP_MATMUL_T || node->op == OP_MATMUL_W;
     return product && node->attr.mm.precision == PRECISION_BF16;
 }
 
@@ -80,7 +79,9 @@ static bool is_row_value(const Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     const NodeInfo *info = &l->info[n];
     bool stored = info->forced || info->role == ROLE_ROW || info->role == ROLE_KERNEL;
-    return stored && node->type.kind == KIND_REAL && !info->into &&
+    bool exact = node->op == OP_ATTEND_LSE ||
+                 (node->op == OP_MATMUL && node->attr.mm.precision == PRECISION_FP32);
+    return stored && !exact && node->type.kind == KIND_REAL && !info->into &&
            (node->type.row == ROW_T || node->type.row == ROW_R);
 }
 

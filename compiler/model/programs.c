@@ -53,11 +53,11 @@ static void copy_node(Copy *c, uint32_t id, const uint32_t *map, uint8_t part, u
     if (n->op == OP_PARAM || n->op == OP_STATE) c->to->params[n->attr.index].node = out[id];
 }
 
-/* Weights at rows ------------------------------------------------------------------------------ */
+/* Weights at rows ----------------------------------------------------------------------------- */
 
-// collect(h W) * w, the weighted results of experts, as collect((h * dispatch(w)) W): one number per
-// row goes there and its gradient comes back, instead of the weights meeting every feature of every
-// choice, and what experts return need not be kept for backward.
+// collect(h W) * w, the weighted results of experts, as collect((h * dispatch(w)) W): one number
+// per row goes there and its gradient comes back, instead of the weights meeting every feature of
+// every choice, and what experts return need not be kept for backward.
 typedef struct Weighted {
     uint32_t collect, product, weights;
 } Weighted;

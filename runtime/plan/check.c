@@ -5,7 +5,7 @@
 //   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set, unique
 //   references  indices are in range, segments cover the instructions
 //   sources     the text has the hash that stands beside it
-//   kernels     entries and their parameters are C identifiers, sources not the prelude, tiles >= 0
+//   kernels     entries and parameters are C identifiers, sources not the prelude, tiles >= 0
 //   params      shapes, numbers, alignment; none overlap; trained ones first, states after them
 //   sizes       of buffers: dimensions times type; aligned; inside the region
 //   regions     as large as what lies in them, up to the end of a page
@@ -13,8 +13,8 @@
 //   alias       no buffer twice in an instruction that writes it
 //   rows        once before, each microbatch in order, once after; every segment; names of a step
 //   repeats     lie in one segment, ascending, apart; what their operands step over they step over
-//               in whole; what is written in steps is read in steps, what each trip writes anew only
-//               inside; every buffer of act they touch lives through all of it
+//               in whole; what is written in steps is read in steps, what each trip writes anew
+//               only inside; every buffer of act they touch lives through all of it
 //   lives       accesses lie inside [first, last]
 //   clash       no two buffers of act share bytes while both live; act's size and lower bound
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
@@ -24,8 +24,8 @@
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and
-// addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies of weights. Code that
-// makes plans is not used here.
+// addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
+// of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
 
 #include <math.h>

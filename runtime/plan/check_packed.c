@@ -101,7 +101,8 @@ static Status check_fresh(const PlanProgram *pack, const PlanProgram *step, cons
             const PlanBuffer *from = operand_buffer(pack, copy->instr, k);
             if (from->region == REGION_weights && writes(step, instr, from)) changed = i;
         }
-        if (is_copy(pack, copy->instr, step, instr)) again = i;
+        if (is_copy(pack, copy->instr, step, instr))
+            again = i;
         else if (writes(step, instr, copy->to))
             REFUSE_COPY(step, i, "expected packed weights to be written as program \"pack\" does");
     }

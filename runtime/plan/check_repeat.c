@@ -23,9 +23,8 @@ static Status check_steps(const ProgramCheck *c, int64_t number) {
         const PlanBuffer *buffer = &program->buffers[operand->buffer];
         int64_t trip = repeat ? repeat->trip : 1, whole = 0;
         if (!operand->step) continue;
-        if (!repeat || operand->step < 0 ||
-            __builtin_mul_overflow(operand->step, trip, &whole) || whole != buffer->bytes ||
-            operand->step % dtype_bytes(buffer->dtype)) {
+        if (!repeat || operand->step < 0 || __builtin_mul_overflow(operand->step, trip, &whole) ||
+            whole != buffer->bytes || operand->step % dtype_bytes(buffer->dtype)) {
             REFUSE_REPEAT(c, number,
                           "buffer \"%s\": expected steps that add up to its %lld bytes in a "
                           "repeat, found %lld trips of %lld",
@@ -50,8 +49,10 @@ Status check_repeats(const ProgramCheck *c) {
         end = (int64_t)repeat->first + repeat->n;
         const PlanSegment *segment = segment_of(program, repeat->first);
         if (!segment || end > (int64_t)segment->first + segment->n)
-            REFUSE_REPEAT(c, repeat->first, "expected a repeat inside of one segment, found %d "
-                          "instructions", repeat->n);
+            REFUSE_REPEAT(c, repeat->first,
+                          "expected a repeat inside of one segment, found %d "
+                          "instructions",
+                          repeat->n);
     }
     for (int64_t i = 0; i < program->n_instrs; i++) TRY(check_steps(c, i));
     return OK;

@@ -123,7 +123,8 @@ static void check_loads(const Body *body) {
     if (body->b->row == ROW_R) assert_true(is_loaded(body, WHAT_OFFSETS, body->b->route));
 }
 
-static void check_body(const Lower *l, uint32_t kernel, const RowBody *b, uint32_t *times_computed) {
+static void check_body(const Lower *l, uint32_t kernel, const RowBody *b,
+                       uint32_t *times_computed) {
     Body body = { l->m, b, calloc(l->m->n_nodes, 1), kernel };
     check_loads(&body);
     for (uint32_t i = 0; i < b->n_nodes; i++) {
@@ -220,9 +221,9 @@ static void check_program(Model *m, Program program, bool no_fusion, uint32_t *n
     }
     for (uint32_t n = 1; n < l->m->n_nodes; n++) {
         OpClass class = class_of(l->m, n);
-        bool cheap =
-            class == CLASS_VIEW || class == CLASS_GENERATOR || l->info[n].role == ROLE_INLINE ||
-            l->info[n].gathered; // by each product that reads it
+        bool cheap = class == CLASS_VIEW || class == CLASS_GENERATOR ||
+                     l->info[n].role == ROLE_INLINE ||
+                     l->info[n].gathered; // by each product that reads it
         if (!cheap && times[n] > 1) fail_msg("%%%u is computed %u times", n, times[n]);
         if (l->info[n].role != ROLE_ROW || class == CLASS_PARTIAL) continue;
         if (l->info[n].gathered)

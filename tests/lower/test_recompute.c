@@ -42,10 +42,12 @@ static void never_more_than_what_is_read(void **state) {
     for (uint64_t seed = 1; seed <= 100; seed++) {
         Model *m = random_model(seed);
         uint32_t again, none;
-        int64_t most = bytes_of(m, RECOMPUTE_NONE, &none), bytes = bytes_of(m, RECOMPUTE_CHEAP, &again);
+        int64_t most = bytes_of(m, RECOMPUTE_NONE, &none),
+                bytes = bytes_of(m, RECOMPUTE_CHEAP, &again);
         assert_int_equal(none, 0);
-        if (bytes > most) fail_msg("graph %d: %lld bytes saved, %lld without recomputation",
-                                   (int)seed, (long long)bytes, (long long)most);
+        if (bytes > most)
+            fail_msg("graph %d: %lld bytes saved, %lld without recomputation", (int)seed,
+                     (long long)bytes, (long long)most);
         all += most;
         kept += bytes;
         model_destroy(m);
@@ -70,7 +72,8 @@ static Model *hinted(const char *hidden, const char *product) {
                 "return m.model { name = 'hints', vocab = 32, width = 32, sequence = 48, layers = "
                 "{ layer, layer } }\n",
                 product, hidden);
-    Model *m = spec_load_text("hints.lua", text_cstr(&spec), spec.bytes, &(SpecOptions){ 0 }, &error);
+    Model *m =
+        spec_load_text("hints.lua", text_cstr(&spec), spec.bytes, &(SpecOptions){ 0 }, &error);
     if (!m) fail_msg("%s", text_cstr(&error));
     text_finish(&spec);
     return m;

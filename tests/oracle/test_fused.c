@@ -61,7 +61,7 @@ static void losses_in_pieces(void **state) {
         uint32_t repeats;
     } chosen[] = {
         { { "olmo.lua", 32, 8, 2, 0.3 }, 1 },
-        { { "gpt_oss.lua", 32, 8, 2, 0.4 }, 1 }, // a tied table
+        { { "gpt_oss.lua", 32, 8, 2, 0.4 }, 1 },  // a tied table
         { { "deepseek.lua", 32, 8, 1, 0.4 }, 3 }, // predictions further ahead share the head
     };
     for (int i = 0; i < COUNT_OF(chosen); i++) {

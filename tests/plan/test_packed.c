@@ -51,7 +51,8 @@ static void another_place(Plan *plan) {
     sample_finish(plan);
 }
 static void packed_in_forward(Plan *plan) {
-    operand(STEP(plan), 2, 3)->buffer = (uint32_t)(buffer(STEP(plan), "packed") - STEP(plan)->buffers);
+    operand(STEP(plan), 2, 3)->buffer =
+        (uint32_t)(buffer(STEP(plan), "packed") - STEP(plan)->buffers);
 }
 static void packed_in_eval(Plan *plan) {
     PlanProgram *eval = plan_program(plan, "eval");
@@ -79,7 +80,8 @@ static const struct Case {
     void (*edit)(Plan *);
     const char *message;
 } cases[] = {
-#define CASE(edit, message) { #edit, edit, message }
+#define CASE(edit, message)                                                                        \
+    { #edit, edit, message }
     CASE(no_program, "packed: program \"step\", buffer \"packed\": expected one that program"),
     CASE(never_again, "expected \"packed\" to be packed again after instruction 8"),
     CASE(again_too_early, "expected \"packed\" to be packed again after instruction 9"),

@@ -19,7 +19,10 @@ static PlanBuffer *buffer(Plan *plan, const char *name) {
     return &program->buffers[i];
 }
 
-#define EDIT(name, ...) static void name(Plan *plan) { __VA_ARGS__; }
+#define EDIT(name, ...)                                                                            \
+    static void name(Plan *plan) {                                                                 \
+        __VA_ARGS__;                                                                               \
+    }
 
 EDIT(no_trips, HALVES(plan)->repeats[0].trip = 0)
 EDIT(no_instructions, HALVES(plan)->repeats[0].n = 0)
@@ -53,13 +56,15 @@ static const struct Case {
     void (*edit)(Plan *);
     const char *message;
 } cases[] = {
-#define CASE(edit, message) { #edit, edit, "plan check, repeats: program \"halves\", " message }
+#define CASE(edit, message)                                                                        \
+    { #edit, edit, "plan check, repeats: program \"halves\", " message }
     CASE(no_trips, "instruction 0: expected 1 or more trips of 1 or more"),
     CASE(no_instructions, "instruction 0: expected 1 or more trips of 1 or more"),
     CASE(past_the_segment, "instruction 0: expected a repeat inside of one segment, found 3"),
     CASE(outside, "instruction 7: expected a repeat inside of one segment"),
     CASE(negative, "instruction -1: expected 1 or more trips"),
-    CASE(three_trips, "instruction 0: buffer \"scale\": expected steps that add up to its 32 bytes "),
+    CASE(three_trips,
+         "instruction 0: buffer \"scale\": expected steps that add up to its 32 bytes "),
     CASE(huge_trips, "instruction 0: buffer \"scale\": expected steps"),
     CASE(step_outside, "instruction 0: buffer \"scale\": expected steps"),
     CASE(step_back, "instruction 0: buffer \"scale\": expected steps"),
