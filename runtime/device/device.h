@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan runs on: one struct of function pointers per kind of device, a list of them in device.c.
+//
+//   --device      kind   target of its plans        where kernels read and write
+//   cpu           cpu    cpu                        the host's memory: a region is its own mirror
+//   cuda[:N]      cuda   cuda:sm_90a, as the GPU is memory of GPU N (from 0), through libcuda.so.1
+//   vgpu:ARCH     cuda   cuda:ARCH                  the same through libmoec-vgpu.so: no GPU is needed
+//
+// Work of a device is in one order: a copy, a fill and a launch begin when what was asked before them has
+// ended. On the CPU each has ended when it returns; on a GPU they are queued, errors may come with any
+// later call, and `synchronize` waits for all. Between `begin` and `end` they are not done but recorded,
+// to be done by every `replay`, in the same order, with the same addresses. Nothing is allocated by a
+// launch, a copy, a fill or a replay.
+#ifndef MOEC_DEVICE_H
+#define MOEC_DEVICE_H
+
+#include "runtime/device/pool.h"
+#include "runtime/plan/plan.h"
+
+typedef struct Device Device;
+typedef struct DeviceGraph DeviceGraph; // a recorded sequence
+
+// A kernel of a plan, ready to be launched.
+typedef struct DeviceKernel {
+    union {
+        PoolTile tiles; // cpu: ENTRY_launch
+        void *function; // cuda: CUfunction
+    };
+    int64_t n_tiles;
+    int32_t threads, shared; // of a block; cuda
+    uint32_t n_args;
+} DeviceKernel;
+
+typedef struct DeviceInfo {
+    const char *name;   // "NVIDIA H200"
+    const char *target; // of plans made for it: "cuda:sm_90a"
+    int64_t memory;     // bytes
+    int units;          // threads of a CPU, multiprocessors of a GPU
+    int graph_nodes;    // of the last graph, 0: none
+} DeviceInfo;
+
+typedef void (*DeviceProgress)(void *user, int done, int total, int cached);
+
+typedef struct DeviceApi {
+    const char *kind;
+    bool on_host; // kernels work in the host's memory: there is nothing to copy, fill returns when done
+    void (*close)(Device *device);
+    DeviceInfo (*info)(const Device *device);
+    // Contents: zero on the CPU, undefined on a GPU. `what` names it in messages.
+    Status (*alloc)(Device *device, int64_t bytes, bool small_pages, const char *what, void **out);
+    void (*release)(Device *device, void *at, int64_t bytes);
+    // Host memory from and to which copies run without the host waiting; zero.
+    Status (*alloc_host)(Device *device, int64_t bytes, const char *what, void **out);
+    void (*release_host)(Device *device, void *at, int64_t bytes);
+    int64_t (*resident)(const Device *device, const void *at, int64_t bytes); // backed by memory now
+    // Copies of memory that alloc_host did not give may wait for the device, and cannot be recorded.
+    Status (*copy_in)(Device *device, void *to, const void *from, int64_t bytes);
+    Status (*copy_out)(Device *device, void *to, const void *from, int64_t bytes);
+    Status (*fill)(Device *device, void *at, uint32_t word, int64_t bytes); // a multiple of 4
+    // Compiles and loads every kernel of a plan; kernels[plan->n_kernels].
+    Status (*load)(Device *device, const Plan *plan, DeviceProgress progress, void *user,
+                   DeviceKernel *kernels);
+    // args: addresses, in the order of the entry's parameters. seconds (may be NULL) grows by what the
+    // launch took, at the latest in `synchronize`; never while recording.
+    Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args, double *seconds);
+    Status (*begin)(Device *device); // NULL, like the next three: launches cost too little to record
+    Status (*end)(Device *device, DeviceGraph **out);
+    Status (*replay)(Device *device, DeviceGraph *graph);
+    void (*drop)(Device *device, DeviceGraph *graph); // NULL is fine
+    Status (*synchronize)(Device *device);
+} DeviceApi;
+
+struct Device {
+    const DeviceApi *api;
+    Pool *pool; // borrowed: the host's threads
+};
+
+/* device.c */
+// Whether `name` is a device by its form. Nothing is opened.
+Status device_check_name(const char *name);
+// The target of plans for a device. Opens it only where the name does not say: cuda.
+Status device_target(const char *name, Arena *arena, const char **target);
+// The device a plan is for when nobody says: "cpu", or "cuda".
+const char *device_of_target(const char *target);
+Status device_open(const char *name, Pool *pool, Device **out);
+void device_close(Device *device); // NULL is fine
+
+/* cpu.c, cuda.c: opened through device_open */
+Status cpu_open(Pool *pool, Device **out);
+// `arch`: of the virtual GPU, NULL: a real one, number `ordinal`.
+Status cuda_open(const char *arch, int ordinal, Pool *pool, Device **out);
+
+#endif
