@@ -113,13 +113,10 @@ typedef struct VgMemForm {
 // a 32-bit slot; the decoder adds conversions when registers are wider). ld: ops are destinations
 // (0 = `_`, drop). st: sources. atom: d = old value (0 when unused), ops = operand(s) of the vector,
 // then those of cas (compare first, value second: ops[0] = compare, ops[1] = value).
-// sub-word loads zero- or sign-extend inside the 32-bit slot only to 16 bits? No: the slot always
-// holds the zero-extended pattern of the type's own width; extension is the decoder's conversion.
-// NULL: no such form; the decoder reports it.
-VgHandler vg_mem_handler(const VgMemForm *form);
-
-// fence and membar: sem and scope; proxy forms are the async engines' business.
-VgHandler vg_fence_handler(VgSem sem, VgScope scope);
+// A slot holds the zero-extended pattern of the type's own width; sign extension of a load into a
+// wider register is a conversion that the decoder adds.
+// exec_mem_*.c define VG_NAME(vg_mem_handler)(form): NULL = no such form, the decoder reports it; and
+// VG_NAME(vg_fence_handler)(sem, scope) for fence and membar (proxy fences: the async engines).
 
 /* decode.c, for files that decode instructions ---------------------------------------------------- */
 
@@ -130,8 +127,23 @@ typedef struct VgRoot {
     Status (*decode)(VgDecoder *d, const PtxInstr *p);
     const char *forms; // for the message about an unknown form: "add{.sat}.s32, add{.rnd}{.ftz}.f32"
 } VgRoot;
-extern const VgRoot vg_roots_alu[], vg_roots_float[], vg_roots_control[], vg_roots_mem[],
-    vg_roots_tensor[], vg_roots_async[]; // each ended by a NULL root
+
+// Instruction sets of the host. Every exec_*.c is compiled for x86-64-v3 and for x86-64-v4, so what
+// such a file defines is static or named through VG_NAME; the better of the two is chosen at load.
+// A file of handlers holds the rows (VgRoot) that emit them: exec_alu.c defines
+// `const VgRoot VG_NAME(vg_roots_alu)[]`, ended by a NULL root.
+#ifdef VG_V4
+#define VG_NAME(x) x##_v4
+#else
+#define VG_NAME(x) x##_v3
+#endif
+typedef struct VgIsa {
+    const VgRoot *roots[10];  // ended by NULL
+    VgHandler (*mem_handler)(const VgMemForm *form);
+    VgHandler (*fence_handler)(VgSem sem, VgScope scope);
+} VgIsa;
+extern const VgIsa vg_isa_v3, vg_isa_v4; // isa.c
+const VgIsa *vg_isa(void);               // what this processor runs; VGPU_ISA=v3 asks for less
 
 // Modifiers. Order is free, as in practice; each is consumed once.
 bool vg_take(VgDecoder *d, const char *mod);            // true when it was there

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which build of the handlers runs: the two sets, and the choice between them.
+#include <stdlib.h>
+
+#include "runtime/vgpu/code.h"
+
+// The engines of tensor and asynchronous instructions are optional parts of a build.
+#define DECLARE(isa)                                                                               \
+    extern const VgRoot vg_roots_int_##isa[], vg_roots_float_##isa[], vg_roots_cvt_##isa[],        \
+        vg_roots_half_##isa[], vg_roots_warp_##isa[];                                              \
+    extern const VgRoot vg_roots_tensor_##isa[] __attribute__((weak));                             \
+    extern const VgRoot vg_roots_async_##isa[] __attribute__((weak));                              \
+    VgHandler vg_mem_handler_##isa(const VgMemForm *form);                                         \
+    VgHandler vg_fence_handler_##isa(VgSem sem, VgScope scope);
+DECLARE(v3)
+DECLARE(v4)
+
+extern const VgRoot vg_roots_control[], vg_roots_mem[];
+
+#define SET(isa)                                                                                   \
+    const VgIsa vg_isa_##isa = {                                                                   \
+        { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa, vg_roots_half_##isa,       \
+          vg_roots_warp_##isa, vg_roots_control, vg_roots_mem, vg_roots_tensor_##isa,              \
+          vg_roots_async_##isa },                                                                  \
+        vg_mem_handler_##isa,                                                                      \
+        vg_fence_handler_##isa                                                                     \
+    };
+SET(v3)
+SET(v4)
+
+const VgIsa *vg_isa(void) {
+    const char *ask = getenv("VGPU_ISA");
+    bool v4 = __builtin_cpu_supports("x86-64-v4") != 0;
+    return v4 && !(ask && !strcmp(ask, "v3")) ? &vg_isa_v4 : &vg_isa_v3;
+}
