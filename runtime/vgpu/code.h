@@ -15,6 +15,7 @@
 #define MOEC_VGPU_CODE_H
 
 #include "runtime/vgpu/core.h"
+#include "runtime/vgpu/memory.h"
 #include "runtime/vgpu/ptx.h"
 
 typedef struct VgWarp VgWarp;
@@ -87,36 +88,7 @@ struct VgFunc {
     const char **slot_names;     // virtual register that owns each slot at first, for reports
 };
 
-/* Memory forms: decode_mem.c parses, mem_*.c chooses the handler ----------------------------------- */
-
-typedef enum VgMemOp { VG_LD, VG_ST, VG_ATOM, VG_RED } VgMemOp;
-typedef enum VgSpace {
-    VG_SPACE_GENERIC, VG_SPACE_GLOBAL, VG_SPACE_SHARED, VG_SPACE_LOCAL, VG_SPACE_CONST, VG_SPACE_PARAM
-} VgSpace;
-typedef enum VgSem { VG_WEAK, VG_RELAXED, VG_ACQUIRE, VG_RELEASE, VG_ACQ_REL, VG_SC, VG_VOLATILE } VgSem;
-typedef enum VgScope { VG_SCOPE_NONE, VG_CTA, VG_CLUSTER, VG_GPU, VG_SYS } VgScope;
-typedef enum VgAtom {
-    VG_ADD, VG_MIN, VG_MAX, VG_INC, VG_DEC, VG_AND, VG_OR, VG_XOR, VG_EXCH, VG_CAS
-} VgAtom;
-typedef struct VgMemForm {
-    VgMemOp op;
-    VgSpace space;
-    VgSem sem;
-    VgScope scope;
-    PtxType type;           // of one element; as written
-    uint32_t vector;        // 1, 2, 4, 8
-    VgAtom atom;
-    bool nc, noftz, cluster /* .shared::cluster */, addr32 /* address slot is 32-bit */;
-} VgMemForm;
-// The instruction's fields: a = address slot (u64 lanes, or u32 lanes when addr32; constants too),
-// imm = displacement; data registers ops[0 .. vector-1], each of the type's width (8 and 16 bits in
-// a 32-bit slot; the decoder adds conversions when registers are wider). ld: ops are destinations
-// (0 = `_`, drop). st: sources. atom: d = old value (0 when unused), ops = operand(s) of the vector,
-// then those of cas (compare first, value second: ops[0] = compare, ops[1] = value).
-// A slot holds the zero-extended pattern of the type's own width; sign extension of a load into a
-// wider register is a conversion that the decoder adds.
-// exec_mem_*.c define VG_NAME(vg_mem_handler)(form): NULL = no such form, the decoder reports it; and
-// VG_NAME(vg_fence_handler)(sem, scope) for fence and membar (proxy fences: the async engines).
+/* Memory instructions (exec_mem.c): imm = the VgSite of memory.h, a = the address register or 0. ---- */
 
 /* decode.c, for files that decode instructions ---------------------------------------------------- */
 
@@ -139,8 +111,6 @@ typedef struct VgRoot {
 #endif
 typedef struct VgIsa {
     const VgRoot *roots[10];  // ended by NULL
-    VgHandler (*mem_handler)(const VgMemForm *form);
-    VgHandler (*fence_handler)(VgSem sem, VgScope scope);
 } VgIsa;
 extern const VgIsa vg_isa_v3, vg_isa_v4; // isa.c
 const VgIsa *vg_isa(void);               // what this processor runs; VGPU_ISA=v3 asks for less

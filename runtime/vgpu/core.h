@@ -7,26 +7,7 @@
 #ifndef MOEC_VGPU_CORE_H
 #define MOEC_VGPU_CORE_H
 
-#include "runtime/base/base.h"
-
-// X(name, text)
-#define VG_FAULT_TABLE(X)                                                                          \
-    X(VG_OK, "no fault")                                                                           \
-    X(VG_ILLEGAL_ADDRESS, "illegal address")                                                       \
-    X(VG_MISALIGNED, "misaligned address")                                                         \
-    X(VG_ILLEGAL_INSTRUCTION, "illegal instruction")                                               \
-    X(VG_TRAP, "trap")                                                                             \
-    X(VG_ASSERT, "assertion failed")                                                               \
-    X(VG_RACE, "data race")                                                                        \
-    X(VG_UNINITIALISED, "uninitialised value")                                                     \
-    X(VG_DEADLOCK, "deadlock")                                                                     \
-    X(VG_DIVERGED, "diverged or mismatched synchronisation")                                       \
-    X(VG_BARRIER, "misuse of a barrier")                                                           \
-    X(VG_LAUNCH, "launch does not fit")
-#define X(name, text) name,
-typedef enum VgFault { VG_FAULT_TABLE(X) VG_FAULT_COUNT } VgFault;
-#undef X
-const char *vg_fault_text(VgFault fault);
+#include "runtime/vgpu/report.h"
 
 typedef struct VgDevice VgDevice;
 typedef struct VgModule VgModule;
@@ -77,8 +58,10 @@ typedef struct VgRunStats {
     double seconds;
 } VgRunStats;
 
-// Runs to completion. The text of a fault is vg_report_text(device), see report.h.
+// Runs to completion. The text of a fault is the last of vg_device_reports.
 VgFault vg_run(VgDevice *device, const VgLaunch *launch);
+VgReports *vg_device_reports(VgDevice *device);
+struct VgMemory *vg_device_memory(VgDevice *device); // memory.h
 const VgRunStats *vg_run_stats(const VgDevice *device);
 // Blocks that are resident at once on one multiprocessor (0: one block does not fit).
 int vg_occupancy(const VgDevice *device, const VgKernel *kernel, uint32_t threads, uint32_t dynamic_shared);

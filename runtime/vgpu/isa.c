@@ -7,23 +7,19 @@
 // The engines of tensor and asynchronous instructions are optional parts of a build.
 #define DECLARE(isa)                                                                               \
     extern const VgRoot vg_roots_int_##isa[], vg_roots_float_##isa[], vg_roots_cvt_##isa[],        \
-        vg_roots_half_##isa[], vg_roots_warp_##isa[];                                              \
+        vg_roots_half_##isa[], vg_roots_warp_##isa[], vg_roots_mem_##isa[];                        \
     extern const VgRoot vg_roots_tensor_##isa[] __attribute__((weak));                             \
-    extern const VgRoot vg_roots_async_##isa[] __attribute__((weak));                              \
-    VgHandler vg_mem_handler_##isa(const VgMemForm *form);                                         \
-    VgHandler vg_fence_handler_##isa(VgSem sem, VgScope scope);
+    extern const VgRoot vg_roots_async_##isa[] __attribute__((weak));
 DECLARE(v3)
 DECLARE(v4)
 
-extern const VgRoot vg_roots_control[], vg_roots_mem[];
+extern const VgRoot vg_roots_control[];
 
 #define SET(isa)                                                                                   \
     const VgIsa vg_isa_##isa = {                                                                   \
         { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa, vg_roots_half_##isa,       \
-          vg_roots_warp_##isa, vg_roots_control, vg_roots_mem, vg_roots_tensor_##isa,              \
+          vg_roots_warp_##isa, vg_roots_mem_##isa, vg_roots_control, vg_roots_tensor_##isa,        \
           vg_roots_async_##isa },                                                                  \
-        vg_mem_handler_##isa,                                                                      \
-        vg_fence_handler_##isa                                                                     \
     };
 SET(v3)
 SET(v4)

@@ -32,7 +32,8 @@
     X(VG_TRAP, "trap")                                                                             \
     X(VG_ASSERT, "assertion failed")                                                               \
     X(VG_DEADLOCK, "deadlock")                                                                     \
-    X(VG_NO_MEMORY, "out of host memory")
+    X(VG_NO_MEMORY, "out of host memory")                                                          \
+    X(VG_LAUNCH, "launch does not fit")
 #define X(name, title) name,
 typedef enum VgFault { VG_FAULT_TABLE(X) } VgFault;
 #undef X

@@ -72,8 +72,7 @@ struct VgWarp {
     VgCta *cta;
     const VgFunc *func;       // of frame
     uint64_t warp_instrs, thread_instrs;
-    char *local;              // local memory of its 32 threads, owned by mem_*.c
-    struct VgAgent *agent;    // clock and identity for race detection, owned by shadow*.c
+    VgWarpMem mem;            // memory.h
     void *async;              // of the async engines
     VgWarpState state;
     VgWait wait;
@@ -96,7 +95,7 @@ typedef struct VgBarrier {    // bar.sync and friends
     uint64_t arrived_warps, synced_warps; // bits by warp index
     uint32_t reduce_and, reduce_or, reduce_count; // of bar.red
     bool reduces;
-    void *clock;              // of shadow*.c
+    VgClock *clock;           // made at first use
 } VgBarrier;
 
 struct VgCta {
@@ -108,10 +107,8 @@ struct VgCta {
     struct VgCluster *cluster; // of the async engines; NULL without clusters
     VgWarp *warps;
     uint32_t n_warps, n_done, next_warp;
-    char *shared;             // host memory, owned by mem_*.c
     uint32_t shared_bytes, dynamic_at; // static + dynamic; where the dynamic part starts
-    uint64_t shared_base;     // first address of the window as .shared addresses see it
-    void *shadow;             // of shadow*.c
+    VgTeam *team;             // memory of the cluster, memory.h
     void *async;              // of the async engines
     VgBarrier barriers[16];
     uint64_t progress;        // rises when something changed that could wake a spinning warp
@@ -127,7 +124,7 @@ struct VgGrid {
     uint32_t threads, warps_per_cta;
     uint64_t n_ctas;
     const char *params;
-    void *memory;             // of mem_*.c and shadow*.c, per launch
+    VgLaunchMem *memory;
     void *async;
     _Atomic uint64_t next_cta, done_ctas;
     _Atomic uint64_t progress; // of global memory: rises at global stores that could wake a spinner
@@ -141,7 +138,7 @@ struct VgWorker {             // one host thread
     uint64_t clock;           // virtual cycles
     VgCta *resident;
     uint64_t random;
-    void *memory;             // caches of mem_*.c
+    VgMemThread *memory;
 };
 
 struct VgDevice {
@@ -149,8 +146,8 @@ struct VgDevice {
     int cc, threads, sm_count;
     uint32_t quantum;
     uint64_t seed;
-    struct VgMemory *memory;  // mem_*.c
-    struct VgReport *report;  // report.c
+    VgMemory *memory;
+    VgReports *reports;
     VgModule *modules;
     VgRunStats stats;
     uint64_t launches, functions;
@@ -162,27 +159,13 @@ struct VgDevice {
 const VgFunc *vg_func_of(const VgWarp *w, const VgInstr *i); // the function whose code holds *i
 const PtxInstr *vg_source_of(const VgWarp *w, const VgInstr *i);
 
-/* Hooks that memory and the async engines provide, called by the scheduler. ------------------------ */
-
-Status vg_memory_create(VgDevice *device);          // fills device->memory
-void vg_memory_destroy(VgDevice *device);
-Status vg_report_create(VgDevice *device);
-void vg_report_destroy(VgDevice *device);
-Status vg_mem_grid_begin(VgGrid *grid);
-void vg_mem_grid_end(VgGrid *grid);
-Status vg_mem_cta_begin(VgCta *cta);                // shared, local, agents; ids and sizes are set
-void vg_mem_cta_end(VgCta *cta);                    // all warps exited, or the launch has faulted
-void vg_mem_warp_exit(VgWarp *w);
-// Order made by a barrier: arrive releases the warp's clock into it, leave acquires it; reset when
-// all have left.
-void vg_edge_arrive(VgWarp *w, VgBarrier *b);
-void vg_edge_leave(VgWarp *w, VgBarrier *b);
-void vg_edge_reset(VgBarrier *b);
-void vg_edge_warp_sync(VgWarp *w, uint32_t lanes);  // bar.warp.sync
+/* Faults (fault.c) ------------------------------------------------------------------------------- */
 
 // Stops the launch with a report; always returns NULL so that handlers `return vg_fault(...)`.
 const VgInstr *vg_fault(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes,
                         const char *format, ...) PRINTF_LIKE(5, 6);
+// The same for a fault whose record a check of memory.h has filled.
+const VgInstr *vg_fault_record(VgWarp *w, const VgInstr *i, VgFault fault);
 // A finding that does not stop the launch.
 void vg_warn(VgWarp *w, const VgInstr *i, uint32_t lanes, const char *format, ...) PRINTF_LIKE(4, 5);
 // A fault of no single warp: deadlock, launch.
