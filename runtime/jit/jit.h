@@ -18,6 +18,39 @@ void jit_destroy(Jit *jit);                                    // NULL is fine
 void (*jit_function(const Jit *jit, uint32_t kernel))(void *const *args, int64_t tile_begin, int64_t tile_end);
 const char *jit_cache_dir(Arena *arena);                       // created on demand by its users
 
+/* cuda.c: sources of a plan for GPUs ----------------------------------------------------------- */
+
+// Through NVRTC, which is looked for in $MOEC_NVRTC, the system's search, $CUDA_HOME, $CUDA_PATH and the
+// usual folders of the toolkit. One source is one program: prelude, then the source. No header is
+// included, and nothing is contracted: a multiply-add is one where the source says fma. Each ends in
+// the cache under format, prelude, source, architecture, options and NVRTC's version.
+enum { JIT_PTX = 1, JIT_CUBIN = 2 };
+typedef struct JitImage {
+    const char *ptx, *cubin, *log; // NULL: not asked for; log: the assembler's, of a cubin
+    size_t n_ptx, n_cubin, n_log;
+    double ms;                     // of its compilation, whenever that was
+    bool cached;
+} JitImage;
+// For every source that a kernel needs: images[plan->n_sources], all in `arena`. arch: "sm_90a".
+Status jit_cuda(const Plan *plan, const char *arch, int code, void (*progress)(void *user, int done, int total, int cached), void *user, Arena *arena, JitImage **images);
+// The program of a source, 0-terminated: compiles alone.
+char *jit_cuda_program(const Plan *plan, uint32_t source, Arena *arena);
+Status jit_cuda_compiler(int *major, int *minor);              // NVRTC's version
+
+/* cubin.c: what the assembler made of a kernel ------------------------------------------------- */
+
+enum { CUBIN_MOST_PARAMS = 128 };
+typedef struct CubinKernel {
+    int registers, frame /* bytes of local memory of a thread */, shared /* static */;
+    int spill_stores, spill_loads; // bytes; from the log
+    uint32_t param_bytes, n_params;
+    struct { uint32_t offset, bytes; } params[CUBIN_MOST_PARAMS];
+} CubinKernel;
+Status cubin_read(const char *cubin, size_t n, const char *entry, CubinKernel *out);
+void cubin_read_log(const char *log, const char *entry, CubinKernel *out); // adds the spills
+// Fails unless parameter i lies at 8 * i with 8 bytes, for each of the kernel's: the launch table.
+Status cubin_check(const PlanKernel *kernel, const CubinKernel *found);
+
 /* cache.c: blobs by key, also used by compiler/codegen for launch tables read by libclang */
 Status cache_get(const char *dir, Hash key, Arena *arena, char **bytes, size_t *n); // OK and *bytes NULL: miss
 Status cache_put(const char *dir, Hash key, const void *bytes, size_t n);

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of devices, and the list of kinds.
+#include "runtime/device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef enum Kind { KIND_CPU, KIND_CUDA, KIND_VGPU } Kind;
+
+typedef struct Name {
+    Kind kind;
+    int ordinal;      // cuda
+    const char *arch; // vgpu
+} Name;
+
+static bool parse(const char *text, Name *out) {
+    *out = (Name){ 0 };
+    if (!strcmp(text, "cpu")) return true;
+    if (!strncmp(text, "cuda", 4)) {
+        out->kind = KIND_CUDA;
+        if (!text[4]) return true;
+        size_t n = text[4] == ':' ? strspn(text + 5, "0123456789") : 0;
+        if (!n || n > 4 || text[5 + n]) return false;
+        out->ordinal = atoi(text + 5);
+        return true;
+    }
+    if (strncmp(text, "vgpu:", 5)) return false;
+    char target[32];
+    PlanTarget unused;
+    out->kind = KIND_VGPU;
+    out->arch = text + 5;
+    int n = snprintf(target, sizeof target, "cuda:%s", out->arch);
+    return n < (int)sizeof target && plan_target(target, &unused);
+}
+
+static Status parse_name(const char *text, Name *out) {
+    if (parse(text, out)) return OK;
+    return status_fail(ERR_ARGUMENT,
+                       "expected a device cpu, cuda, cuda:N or vgpu:ARCH, found '%s'\n"
+                       "  hint: cuda:1 is the second GPU; vgpu:sm_80 needs no GPU",
+                       text);
+}
+
+Status device_check_name(const char *name) {
+    Name unused;
+    return parse_name(name, &unused);
+}
+
+Status device_target(const char *name, Arena *arena, const char **target) {
+    Name parsed;
+    TRY(parse_name(name, &parsed));
+    if (parsed.kind == KIND_CPU) *target = "cpu";
+    if (parsed.kind == KIND_VGPU) *target = arena_printf(arena, "cuda:%s", parsed.arch);
+    if (parsed.kind != KIND_CUDA) return OK;
+    Device *device;
+    TRY(cuda_open(NULL, parsed.ordinal, NULL, &device));
+    *target = arena_strdup(arena, device->api->info(device).target);
+    device_close(device);
+    return OK;
+}
+
+const char *device_of_target(const char *target) {
+    PlanTarget parsed;
+    return plan_target(target, &parsed) && parsed.cuda ? "cuda" : "cpu";
+}
+
+Status device_open(const char *name, Pool *pool, Device **out) {
+    Name parsed;
+    *out = NULL;
+    TRY(parse_name(name, &parsed));
+    if (parsed.kind == KIND_CPU) return cpu_open(pool, out);
+    return cuda_open(parsed.arch, parsed.ordinal, pool, out);
+}
+
+void device_close(Device *device) {
+    if (device) device->api->close(device);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the driver's library. A library stays open for the life of the process: drivers do not like to
+// be unloaded.
+#include "runtime/device/driver.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/base/library.h"
+
+typedef struct Loaded {
+    pthread_mutex_t lock;
+    bool tried;
+    Driver driver;
+    Status status;
+    char message[2048];
+} Loaded;
+
+static Loaded loaded[2] = { { .lock = PTHREAD_MUTEX_INITIALIZER },
+                            { .lock = PTHREAD_MUTEX_INITIALIZER } };
+
+static const LibrarySymbol symbols[] = {
+#define X(field, symbol, parameters) { #symbol, offsetof(Driver, field), false },
+    DRIVER_TABLE(X)
+#undef X
+#define X(field, symbol, type, parameters) { #symbol, offsetof(Driver, field), true },
+    DRIVER_OPTIONAL(X)
+#undef X
+};
+
+static Status open_library(bool virtual, Arena *arena, void **handle, const char **where) {
+    static const char name[] = "libmoec-vgpu.so";
+    LibraryPlaces places = { .arena = arena };
+    if (!virtual) {
+        library_add(&places, "libcuda.so.1");
+        return library_open(&places, "the CUDA driver",
+                            "it comes with NVIDIA's driver for a GPU; --device vgpu:sm_80 needs "
+                            "neither",
+                            handle, where);
+    }
+    const char *own = getenv("MOEC_VGPU_LIBRARY");
+    library_add_beside_binary(&places, name);
+    if (own && *own) library_add(&places, own);
+    library_add(&places, name);
+    return library_open(&places, "the virtual GPU",
+                        "build it beside moec, or set MOEC_VGPU_LIBRARY to its path", handle, where);
+}
+
+static Status load(bool virtual, Driver *out) {
+    Arena *arena = arena_create();
+    if (!arena) return status_fail(ERR_MEMORY, "no memory for the CUDA driver");
+    void *handle;
+    const char *where;
+    Status status = open_library(virtual, arena, &handle, &where);
+    if (status == OK) status = library_fill(handle, where, symbols, COUNT_OF(symbols), out);
+    arena_destroy(arena);
+    return status;
+}
+
+Status driver_open(bool virtual, const Driver **out) {
+    Loaded *l = &loaded[virtual];
+    pthread_mutex_lock(&l->lock);
+    if (!l->tried) {
+        l->status = load(virtual, &l->driver);
+        if (l->status != OK) snprintf(l->message, sizeof l->message, "%s", status_message());
+        l->tried = true;
+    }
+    pthread_mutex_unlock(&l->lock);
+    *out = &l->driver;
+    return l->status == OK ? OK : status_fail(l->status, "%s", l->message);
+}
+
+Status driver_fail_with(const Driver *driver, CUresult result, const char *what) {
+    const char *name = "unknown", *text = "no text";
+    if (driver->error_name(result, &name) != 0 || !name) name = "unknown";
+    if (driver->error_text(result, &text) != 0 || !text) text = "no text";
+    const char *report = driver->vgpu_report ? driver->vgpu_report() : NULL;
+    bool more = report && *report;
+    return status_fail(result == CU_OUT_OF_MEMORY ? ERR_MEMORY : ERR_DEVICE, "%s: %s (%s, %d)%s%s",
+                       what, text, name, result, more ? "\n" : "", more ? report : "");
+}
