@@ -8,26 +8,6 @@ enum {
     PACK_SHARE = 512,  // scores per key of a forward tile that make packing the key cheap
 };
 
-typedef struct Filler {
-    Arena *arena;
-    Hole holes[24];
-    int n;
-} Filler;
-
-static void fill(Filler *f, const char *name, const char *text) {
-    f->holes[f->n++] = (Hole){ name, text };
-}
-
-static void fill_size(Filler *f, const char *name, int64_t value) {
-    fill(f, name, arena_printf(f->arena, "%lld", (long long)value));
-}
-
-static void fill_type(Filler *f, const char *name, uint8_t dtype) {
-    bool narrow = dtype == DTYPE_BF16;
-    fill(f, arena_printf(f->arena, "%s_type", name), narrow ? "bf16" : "float");
-    fill(f, arena_printf(f->arena, "%s_narrow", name), narrow ? "1" : "0");
-}
-
 static Status check(const KernelDesc *d) {
     const char *family = family_name[d->family];
     if (d->precision == PRECISION_MXFP8)
@@ -57,25 +37,12 @@ Status attend_source(const KernelDesc *d, const char *entry, Arena *scratch, Tex
     int64_t units = d->rows / d->sequence * d->kv_heads, n = parts(d, units);
     *tiles = units * n * (grad && n > 1 ? 2 : 1) + (grad && d->sinks ? d->heads : 0);
     Filler f = { .arena = scratch };
-    fill(&f, "entry", entry);
-    fill_size(&f, "rows", d->rows);
-    fill_size(&f, "sequence", d->sequence);
-    fill_size(&f, "heads", d->heads);
-    fill_size(&f, "kv_heads", d->kv_heads);
-    fill_size(&f, "qk", d->qk);
-    fill_size(&f, "v", d->v);
-    fill_size(&f, "window", d->window);
-    fill_size(&f, "causal", d->causal);
-    fill_size(&f, "sinks", d->sinks);
+    fill_desc(&f, d, entry);
     fill_size(&f, "parts", n);
     fill_size(&f, "pairs", d->precision == PRECISION_BF16);
     fill_type(&f, "x", d->x);
     fill_type(&f, "g", d->g);
     fill_type(&f, "y", d->y);
-    Text scale = { 0 };
-    text_add_double(&scale, (float)d->scale);
-    fill(&f, "scale", arena_printf(scratch, "%sf", text_cstr(&scale)));
-    text_finish(&scale);
-    TRY(template_expand("attend.h", f.holes, f.n, out));
-    return template_expand(grad ? "attend_grad.c" : "attend.c", f.holes, f.n, out);
+    TRY(template_expand("cpu/attend.h", f.holes, f.n, out));
+    return template_expand(grad ? "cpu/attend_grad.c" : "cpu/attend.c", f.holes, f.n, out);
 }

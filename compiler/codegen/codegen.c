@@ -11,6 +11,7 @@
 struct Codegen {
     Plan *plan;
     const char *prelude;
+    bool cuda;
 };
 
 // How a kernel is cut. `chunk` x `range` are rows x columns of a tile, or what the template takes
@@ -56,88 +57,23 @@ static Tiling tiling(const KernelDesc *d) {
 /* sources ------------------------------------------------------------------------------------ */
 
 static const char *const template_name[N_FAMILIES] = {
-    [FAMILY_EMBED_W] = "embed_w.c",
-    [FAMILY_ROUTE] = "route.c",
-    [FAMILY_SEGMENT_SUM] = "segment_sum.c",
-    [FAMILY_CLEAR] = "clear.c",
-    [FAMILY_SUMSQ] = "sumsq.c",
-    [FAMILY_CLIP] = "clip.c",
-    [FAMILY_ADAMW] = "adamw.c",
+    [FAMILY_EMBED_W] = "cpu/embed_w.c",
+    [FAMILY_ROUTE] = "cpu/route.c",
+    [FAMILY_SEGMENT_SUM] = "cpu/segment_sum.c",
+    [FAMILY_CLEAR] = "cpu/clear.c",
+    [FAMILY_SUMSQ] = "cpu/sumsq.c",
+    [FAMILY_CLIP] = "cpu/clip.c",
+    [FAMILY_ADAMW] = "cpu/adamw.c",
 };
-
-typedef struct Filler {
-    Arena *arena;
-    Hole holes[40];
-    int n;
-} Filler;
-
-static void fill(Filler *f, const char *name, const char *text) {
-    f->holes[f->n++] = (Hole){name, text};
-}
-
-static void fill_size(Filler *f, const char *name, int64_t value) {
-    fill(f, name, arena_printf(f->arena, "%lld", (long long)value));
-}
-
-static void fill_real(Filler *f, const char *name, double value) {
-    Text text = {0};
-    text_add_double(&text, (float)value);
-    fill(f, name, arena_printf(f->arena, "%sf", text_cstr(&text)));
-    text_finish(&text);
-}
-
-// {first number, lr, decay} of every trained parameter, by place.
-static int by_offset(const void *a, const void *b) {
-    const PlanParam *p = *(const PlanParam *const *)a, *q = *(const PlanParam *const *)b;
-    return (p->offset > q->offset) - (p->offset < q->offset);
-}
-
-static void fill_table(Filler *f, const KernelDesc *d) {
-    const PlanParam **sorted = ARENA_ARRAY(f->arena, const PlanParam *, d->n_params + 1);
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < d->n_params; i++)
-        if (!d->params[i].is_state) sorted[n++] = &d->params[i];
-    qsort(sorted, n, sizeof *sorted, by_offset);
-    Text rows = {0};
-    for (uint32_t i = 0; i < n; i++) {
-        text_printf(&rows, "%s{%lld, ", i ? "\n    " : "", (long long)(sorted[i]->offset / 4));
-        text_add_double(&rows, (float)sorted[i]->lr);
-        text_add(&rows, "f, ");
-        text_add_double(&rows, (float)sorted[i]->decay);
-        text_add(&rows, "f},");
-    }
-    fill(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
-    fill_size(f, "n_table", n);
-    text_finish(&rows);
-}
 
 static Status expand_family(const KernelDesc *d, const Tiling *t, const char *entry, Arena *scratch,
                             Text *out) {
     Filler f = {.arena = scratch};
-    fill(&f, "entry", entry);
-    fill_size(&f, "rows", d->rows);
-    fill_size(&f, "sequence", d->sequence);
-    fill_size(&f, "experts", d->experts);
-    fill_size(&f, "mid", d->mid);
-    fill_size(&f, "each", d->each);
-    fill_size(&f, "k", d->k);
-    fill_size(&f, "n", d->n);
-    fill_size(&f, "heads", d->heads);
-    fill_size(&f, "kv_heads", d->kv_heads);
-    fill_size(&f, "qk", d->qk);
-    fill_size(&f, "v", d->v);
-    fill_size(&f, "window", d->window);
-    fill_size(&f, "top_k", d->top_k);
-    fill_size(&f, "vocab", d->vocab);
-    fill_size(&f, "ids", d->ids);
+    fill_desc(&f, d, entry);
     bool half = d->x == DTYPE_BF16;
     fill(&f, "x_type", half ? "bf16" : "float");
     fill(&f, "load", half ? "v_load_bf16" : "v_load");
     fill(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
-    fill_real(&f, "scale", d->scale);
-    fill_size(&f, "causal", d->causal);
-    fill_size(&f, "sinks", d->sinks);
-    fill_size(&f, "accumulate", d->accumulate);
     fill_size(&f, "chunk", t->chunk);
     fill_size(&f, "range", t->range);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);
@@ -176,22 +112,29 @@ static uint32_t add_source(Plan *plan, const Text *text) {
 /* interface ---------------------------------------------------------------------------------- */
 
 // Source 0, in this order: each uses those before it.
-static const char *const prelude_parts[] = {"prelude.h", "pairs.h", "gemm.h", "panels.h",
-                                            "quads.h",   "math.h",  "rows.h"};
+static const char *const cpu_prelude[] = {"cpu/prelude.h", "cpu/pairs.h", "cpu/gemm.h",
+                                          "cpu/panels.h",  "cpu/quads.h", "cpu/math.h",
+                                          "cpu/rows.h",    NULL};
+static const char *const cuda_prelude[] = {"cuda/prelude.h", NULL};
 
-static Status make_prelude(Text *out) {
+static Status make_prelude(bool cuda, Text *out) {
 #define X(name) "SCALAR_" #name ", "
     static const Hole holes[] = {{"scalars", PLAN_SCALARS(X) "N_SCALARS"}};
 #undef X
-    for (int i = 0; i < COUNT_OF(prelude_parts); i++)
-        TRY(template_expand(prelude_parts[i], holes, COUNT_OF(holes), out));
+    for (const char *const *part = cuda ? cuda_prelude : cpu_prelude; *part; part++)
+        TRY(template_expand(*part, holes, COUNT_OF(holes), out));
     return OK;
 }
 
 Codegen *codegen_create(Plan *plan) {
+    PlanTarget target;
+    if (!plan_target(plan->target, &target)) {
+        status_fail(ERR_ARGUMENT, "no kernels for target \"%s\"", plan->target);
+        return NULL;
+    }
     if (plan->n_sources == 0) {
         Text text = {0};
-        Status status = make_prelude(&text);
+        Status status = make_prelude(target.cuda, &text);
         if (status == OK) add_source(plan, &text);
         text_finish(&text);
         if (status != OK) return NULL;
@@ -203,6 +146,7 @@ Codegen *codegen_create(Plan *plan) {
     }
     cg->plan = plan;
     cg->prelude = plan->sources[0].text;
+    cg->cuda = target.cuda;
     return cg;
 }
 
@@ -217,30 +161,52 @@ static bool find_kernel(const Plan *plan, Hash hash, uint32_t *out) {
     return false;
 }
 
+static bool is_contraction(const KernelDesc *desc) {
+    return desc->family == FAMILY_PACK || desc->family == FAMILY_MATMUL ||
+           desc->family == FAMILY_MATMUL_T || desc->family == FAMILY_MATMUL_W;
+}
+
+static bool is_attention(const KernelDesc *desc) {
+    return desc->family == FAMILY_ATTEND || desc->family == FAMILY_ATTEND_GRAD;
+}
+
+static Status cpu_source(const KernelDesc *desc, PlanKernel *made, Arena *scratch, Text *out) {
+    Tiling t = tiling(desc);
+    made->tiles = t.tiles;
+    if (desc->family == FAMILY_ROW) return row_source(desc, made->entry, out);
+    if (is_contraction(desc)) return contract_source(desc, made->entry, scratch, out, &made->tiles);
+    if (is_attention(desc)) return attend_source(desc, made->entry, scratch, out, &made->tiles);
+    return expand_family(desc, &t, made->entry, scratch, out);
+}
+
+static Status cuda_source(const KernelDesc *desc, PlanKernel *made, Arena *scratch, Text *out) {
+    CudaShape shape = {0};
+    Status (*source)(const KernelDesc *, const char *, Arena *, Text *, CudaShape *) =
+        desc->family == FAMILY_ROW ? cuda_row_source
+        : is_contraction(desc)     ? cuda_contract_source
+        : is_attention(desc)       ? cuda_attend_source
+                                   : cuda_flat_source;
+    TRY(source(desc, made->entry, scratch, out, &shape));
+    made->tiles = shape.tiles;
+    made->threads = shape.threads;
+    made->shared = shape.shared;
+    return OK;
+}
+
 static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena *scratch,
                           Text *source) {
     Plan *plan = cg->plan;
     char hex[33];
     hash_hex(hash, hex);
-    Tiling t = tiling(desc);
     PlanKernel made = {.family = family_name[desc->family],
                        .hash = hash,
-                       .tiles = t.tiles,
                        .flops = desc->flops,
                        .bytes = desc->bytes};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
-    bool contraction = desc->family == FAMILY_PACK || desc->family == FAMILY_MATMUL ||
-                       desc->family == FAMILY_MATMUL_T || desc->family == FAMILY_MATMUL_W;
-    if (desc->family == FAMILY_ROW)
-        TRY(row_source(desc, made.entry, source));
-    else if (contraction)
-        TRY(contract_source(desc, made.entry, scratch, source, &made.tiles));
-    else if (desc->family == FAMILY_ATTEND || desc->family == FAMILY_ATTEND_GRAD)
-        TRY(attend_source(desc, made.entry, scratch, source, &made.tiles));
-    else
-        TRY(expand_family(desc, &t, made.entry, scratch, source));
-    TRY(reflect(cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args, &made.n_args));
-    add_launch(&made, source);
+    TRY((cg->cuda ? cuda_source : cpu_source)(desc, &made, scratch, source));
+    TRY(reflect(cg->cuda, cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args,
+                &made.n_args));
+    if (!cg->cuda) add_launch(&made, source);
     made.source = add_source(plan, source);
     *ARENA_PUSH(plan->arena, plan->kernels, plan->n_kernels, plan->cap_kernels) = made;
     return OK;
@@ -248,6 +214,7 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
 
 Status codegen_kernel(Codegen *cg, const KernelDesc *desc, uint32_t *out) {
     Text text = {0}, source = {0};
+    if (cg->cuda) text_add(&text, "cuda ");
     kernel_describe(desc, &text);
     Hash hash = hash_bytes(text_cstr(&text), text.bytes);
     text_finish(&text);

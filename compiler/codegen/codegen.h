@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside codegen: template expansion, reflection, and the row-program generator.
 //
-// Source 0 of a plan is templates/cpu/prelude.h and what codegen.c lists after it. Sources of kernels are concatenated into translation units in any number and order, so
-// every file-scope name of a kernel contains its entry ("pack_$entry"); what several kernels share
-// belongs into source 0.
+// Source 0 of a plan is its target's prelude.h and what codegen.c lists after it. Sources of kernels
+// are concatenated into translation units in any number and order, so every file-scope name of a
+// kernel contains its entry ("pack_$entry"); what several kernels share belongs into source 0.
+//
+// CPU and CUDA take the same descriptions. contract.c, attend.c, row_emit.c and row_value.c write for
+// the CPU, cuda_*.c for CUDA; row_build.c and row_plan.c serve both.
 #ifndef MOEC_CODEGEN_H
 #define MOEC_CODEGEN_H
 
@@ -17,7 +20,7 @@ typedef struct Hole {
     const char *name, *text;
 } Hole;
 
-// Text of templates/cpu/NAME ("row.c"), from $MOEC_TEMPLATES/NAME where that exists, else from the
+// Text of templates/NAME ("cpu/row.c"), from $MOEC_TEMPLATES/NAME where that exists, else from the
 // binary. Lives in `arena`. ERR_INTERNAL when there is none.
 Status template_read(const char *name, Arena *arena, const char **text);
 bool template_exists(const char *name);
@@ -29,10 +32,11 @@ Status template_expand(const char *name, const Hole *holes, int n_holes, Text *o
 /* reflect.c ---------------------------------------------------------------------------------- */
 
 // Reads the parameter list of the function definition `entry` in prelude + source with libclang:
-// pointers to (const) float, int32_t or int64_t, then `int64_t tile_begin, int64_t tile_end`. Names
+// pointers to (const) float, bf16, int32_t or int64_t, then on a CPU `int64_t tile_begin, int64_t
+// tile_end`; CUDA sources are read as C++ behind templates/cuda/shim.h, and an entry must be a kernel. Names
 // and array in `arena`. Errors name the template's file and line. Answers are kept in the kernel
 // cache.
-Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena,
+Status reflect(bool cuda, const char *prelude, const char *source, const char *entry, Arena *arena,
                PlanArg **args, uint32_t *n_args);
 
 /* contract.c --------------------------------------------------------------------------------- */
@@ -72,5 +76,42 @@ Status row_source(const KernelDesc *desc, const char *entry, Text *out);
 Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
                     const char *load_prefix, const char *store_prefix, Text *out, Text *parameters,
                     Text *arguments);
+
+/* cuda_*.c ----------------------------------------------------------------------------------- */
+
+// How a kernel is launched: fields of PlanKernel.
+typedef struct CudaShape {
+    int64_t tiles;          // blocks
+    int32_t threads, shared; // of a block; bytes of dynamic shared memory
+} CudaShape;
+
+// The complete source of a kernel for GPUs from sm_80 on, in each family's file. Contractions there
+// have no post, pre, siblings or terms (LowerOptions.target). Strings in `scratch`.
+Status cuda_row_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
+                       CudaShape *shape);      // cuda_row.c: row
+Status cuda_contract_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
+                            CudaShape *shape); // cuda_contract.c: pack, matmul, matmul_t, matmul_w
+Status cuda_attend_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
+                          CudaShape *shape);   // cuda_attend.c: attend, attend_grad
+Status cuda_flat_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
+                        CudaShape *shape);     // cuda_flat.c: the rest
+
+/* fill.c ------------------------------------------------------------------------------------- */
+
+// Holes of one expansion; their texts live in `arena`. Names and texts are kept, not copied.
+typedef struct Filler {
+    Arena *arena;
+    Hole holes[64];
+    int n;
+} Filler;
+void fill(Filler *f, const char *name, const char *text);
+void fill_size(Filler *f, const char *name, int64_t value);
+void fill_real(Filler *f, const char *name, double value);   // a float literal
+void fill_text(Filler *f, const char *name, Text *text);     // copied; finishes the text
+// $NAME_type: float or bf16; $NAME_narrow: 0 or 1.
+void fill_type(Filler *f, const char *name, uint8_t dtype);
+// $entry and every size of a description under its own name: $rows, $k, $scale, ..
+void fill_desc(Filler *f, const KernelDesc *d, const char *entry);
+void fill_table(Filler *f, const KernelDesc *d);             // adamw: $table, $n_table
 
 #endif

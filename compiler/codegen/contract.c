@@ -142,22 +142,6 @@ static Status plan_contract(const KernelDesc *d, Contract *c) {
 
 /* text --------------------------------------------------------------------------------------- */
 
-typedef struct Filler {
-    Arena *arena;
-    Hole holes[48];
-    int n;
-} Filler;
-
-static void fill(Filler *f, const char *name, const char *text) {
-    f->holes[f->n++] = (Hole){name, text};
-}
-static void fill_size(Filler *f, const char *name, int64_t value) {
-    fill(f, name, arena_printf(f->arena, "%lld", (long long)value));
-}
-static void fill_text(Filler *f, const char *name, Text *text) {
-    fill(f, name, arena_strdup(f->arena, text_cstr(text)));
-    text_finish(text);
-}
 static void fill_sizes(Filler *f, const char *name, const int64_t *sizes, int n) {
     Text text = {0};
     for (int i = 0; i < n; i++) text_printf(&text, "%s%lld", i ? ", " : "", (long long)sizes[i]);
@@ -320,7 +304,7 @@ static Status rows_source(const KernelDesc *d, const char *entry, Arena *arena, 
     fill_operand(&f, &c, entry);
     fill(&f, "finish", finish_text(&f, &c, entry, hole_text(&f, "post_arguments")));
     *tiles = c.tiles;
-    TRY_GOTO(template_expand("gemm.c", f.holes, f.n, out), done);
+    TRY_GOTO(template_expand("cpu/gemm.c", f.holes, f.n, out), done);
 done:
     signature_finish(&s);
     return status;
@@ -349,7 +333,7 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
          pairs ? (d->turned ? "pack_pairs_turned" : "pack_pairs")
                : (d->turned ? "pack_turned" : "pack_rows"));
     *tiles = div_up(matrices * panels, chunk);
-    return template_expand("pack.c", f.holes, f.n, out);
+    return template_expand("cpu/pack.c", f.holes, f.n, out);
 }
 
 /* matmul_w ----------------------------------------------------------------------------------- */
@@ -428,7 +412,7 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
                                         hole_text(&f, "pre_arguments"))
                          : "");
     *tiles = problems * div_up(d->k, k) * div_up(d->n, n);
-    TRY_GOTO(template_expand("gemm_w.c", f.holes, f.n, out), done);
+    TRY_GOTO(template_expand("cpu/gemm_w.c", f.holes, f.n, out), done);
 done:
     signature_finish(&s);
     return status;

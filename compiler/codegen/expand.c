@@ -12,7 +12,7 @@
 
 extern const EmbeddedFile embedded_templates[];
 
-static const char folder[] = "templates/cpu/";
+static const char folder[] = "templates/";
 
 static const EmbeddedFile *find_embedded(const char *name) {
     for (const EmbeddedFile *file = embedded_templates; file->name; file++) {

@@ -66,6 +66,7 @@ static void load_libclang(void) {
 typedef struct Reader {
     CXTranslationUnit unit;
     const char *entry;
+    bool cuda;
     CXCursor found;
     bool is_found;
     Arena *arena;
@@ -88,7 +89,9 @@ static char *place(Arena *arena, CXSourceLocation location) {
 static enum CXChildVisitResult visit(CXCursor cursor, CXCursor parent, CXClientData data) {
     (void)parent;
     Reader *r = data;
-    if (clang.getCursorKind(cursor) != CXCursor_FunctionDecl || !clang.isCursorDefinition(cursor))
+    enum CXCursorKind kind = clang.getCursorKind(cursor);
+    if (kind == CXCursor_LinkageSpec) return CXChildVisit_Recurse; // extern "C"
+    if (kind != CXCursor_FunctionDecl || !clang.isCursorDefinition(cursor))
         return CXChildVisit_Continue;
     CXString name = clang.getCursorSpelling(cursor);
     bool same = !strcmp(clang.getCString(name), r->entry);
@@ -160,21 +163,24 @@ static Status read_entry(Reader *r, PlanArg **args, uint32_t *n_args) {
         return status_fail(
             ERR_INPUT, "%s: %s returns `%s`, expected void", at, r->entry,
             take_string(r->arena, clang.getTypeSpelling(clang.getCursorResultType(r->found))));
-    int n = clang.Cursor_getNumArguments(r->found);
-    if (n < 3)
+    int n = clang.Cursor_getNumArguments(r->found), n_tile = r->cuda ? 0 : 2;
+    if (r->cuda && n < 1)
+        return status_fail(ERR_INPUT, "%s: %s has no parameters, expected pointers", at, r->entry);
+    if (!r->cuda && n < 3)
         return status_fail(ERR_INPUT,
                            "%s: %s has %d parameters, expected pointers and then `int64_t "
                            "tile_begin, int64_t tile_end`",
                            at, r->entry, n);
-    *args = ARENA_ARRAY(r->arena, PlanArg, n - 2);
-    *n_args = (uint32_t)(n - 2);
-    for (int i = 0; i < n - 2; i++)
+    *args = ARENA_ARRAY(r->arena, PlanArg, n - n_tile);
+    *n_args = (uint32_t)(n - n_tile);
+    for (int i = 0; i < n - n_tile; i++)
         TRY(read_pointer(r, clang.Cursor_getArgument(r->found, (unsigned)i), &(*args)[i]));
+    if (r->cuda) return OK;
     TRY(read_tile(r, clang.Cursor_getArgument(r->found, (unsigned)n - 2), "tile_begin"));
     return read_tile(r, clang.Cursor_getArgument(r->found, (unsigned)n - 1), "tile_end");
 }
 
-static Status parse(const Text *unit, const char *entry, Arena *arena, PlanArg **args,
+static Status parse(bool cuda, const Text *unit, const char *entry, Arena *arena, PlanArg **args,
                     uint32_t *n_args) {
     pthread_once(&clang_once, load_libclang);
     if (*clang_error)
@@ -182,12 +188,18 @@ static Status parse(const Text *unit, const char *entry, Arena *arena, PlanArg *
                            "cannot load libclang 19: %s\n  hint: install the package "
                            "libclang1-19, or set MOEC_LIBCLANG to the library",
                            clang_error);
-    static const char *const flags[] = {"-std=gnu17", "-ffreestanding", "-nostdinc", "-w"};
-    struct CXUnsavedFile file = {"kernel.c", unit->at, unit->bytes};
+    static const char *const c_flags[] = {"-std=gnu17", "-ffreestanding", "-nostdinc", "-w"};
+    static const char *const cuda_flags[] = {
+        "-x",          "cuda",       "-std=c++17", "--cuda-device-only", "--cuda-gpu-arch=sm_80",
+        "-nocudainc",  "-nocudalib", "-nostdinc",  "-w"};
+    const char *const *flags = cuda ? cuda_flags : c_flags;
+    int n_flags = cuda ? COUNT_OF(cuda_flags) : COUNT_OF(c_flags);
+    const char *file_name = cuda ? "kernel.cu" : "kernel.c";
+    struct CXUnsavedFile file = {file_name, unit->at, unit->bytes};
     CXIndex index = clang.createIndex(0, 0);
-    Reader r = {.entry = entry, .arena = arena, .status = OK};
-    enum CXErrorCode code = clang.parseTranslationUnit2(index, "kernel.c", flags, COUNT_OF(flags),
-                                                        &file, 1, CXTranslationUnit_None, &r.unit);
+    Reader r = {.entry = entry, .cuda = cuda, .arena = arena, .status = OK};
+    enum CXErrorCode code = clang.parseTranslationUnit2(index, file_name, flags, n_flags, &file, 1,
+                                                        CXTranslationUnit_None, &r.unit);
     Status status = code == CXError_Success
                         ? read_entry(&r, args, n_args)
                         : status_fail(ERR_COMPILE, "libclang cannot parse %s", entry);
@@ -230,12 +242,13 @@ static bool parse_table(const char *at, size_t n, Arena *arena, PlanArg **args, 
     return true;
 }
 
-Status reflect(const char *prelude, const char *source, const char *entry, Arena *arena,
+Status reflect(bool cuda, const char *prelude, const char *source, const char *entry, Arena *arena,
                PlanArg **args, uint32_t *n_args) {
     Text unit = {0}, table = {0}, key_text = {0};
     Arena *scratch = arena_create();
     Status status = OK;
     if (!scratch) return status_fail(ERR_MEMORY, "out of memory");
+    if (cuda) TRY_GOTO(template_expand("cuda/shim.h", NULL, 0, &unit), done);
     text_printf(&unit, "%s%s", prelude, source);
     Hash text_hash = hash_bytes(unit.at, unit.bytes);
     char hex[33];
@@ -247,7 +260,7 @@ Status reflect(const char *prelude, const char *source, const char *entry, Arena
     size_t n = 0;
     TRY_GOTO(cache_get(dir, key, scratch, &stored, &n), done);
     if (stored && parse_table(stored, n, arena, args, n_args)) goto done;
-    TRY_GOTO(parse(&unit, entry, arena, args, n_args), done);
+    TRY_GOTO(parse(cuda, &unit, entry, arena, args, n_args), done);
     print_table(*args, *n_args, &table);
     // A cache that cannot be written costs time, not results.
     if (cache_put(dir, key, table.at, table.bytes) != OK)

@@ -242,15 +242,16 @@ static void make_kernels(Lower *l, const uint32_t *group) {
 
 bool pass_fuse(Lower *l) {
     l->info = ARENA_ARRAY(l->arena, NodeInfo, l->m->n_nodes);
-    if (!l->options->no_fusion) contract_merge_terms(l);
+    bool joins = !l->options->no_fusion && !l->tiled; // contractions with something else
+    if (joins) contract_merge_terms(l);
     if (!lower_roles(l)) return false;
-    if (!l->options->no_fusion) find_gathers(l);
+    if (joins) find_gathers(l);
     fuse_depths(l);
     Readers readers = list_readers(l);
     if (!l->options->no_fusion) {
         join_along_edges(l);
         join_by_input(l, &readers);
-        contract_join_siblings(l);
+        if (joins) contract_join_siblings(l);
         join_by_layer(l);
     }
     join_siblings(l);
@@ -262,7 +263,7 @@ bool pass_fuse(Lower *l) {
         if (fuse_is_indexed(l, &l->units[u]) && is_read_twice(l, u, &readers))
             group[u] = l->n_units + u;
     }
-    if (!l->options->no_fusion) move_in(l, group);
+    if (joins) move_in(l, group);
     make_kernels(l, group);
     for (uint32_t u = 1; u < l->n_units; u++) {
         for (uint32_t i = 0; i < l->units[u].n_reads; i++) {

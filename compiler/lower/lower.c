@@ -167,6 +167,14 @@ static bool check_options(Lower *l) {
         diag_hint(l->from, "a larger microbatch makes fewer of them");
         return false;
     }
+    PlanTarget target;
+    l->target = options->target ? options->target : "cpu";
+    if (!plan_target(l->target, &target)) {
+        lower_fail(l, 0, "no target '%s'", l->target);
+        diag_hint(l->from, "cpu, or cuda:ARCH such as cuda:sm_80 or cuda:sm_90a");
+        return false;
+    }
+    l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;
     return true;
@@ -194,7 +202,6 @@ static bool find_gradients(Lower *l) {
 static bool lower_programs(Lower *l) {
     Plan *plan = l->plan;
     plan->model = arena_strdup(plan->arena, l->from->name ? l->from->name : "model");
-    plan->target = "cpu";
     plan->tokens = l->tokens;
     plan->sequence = l->from->sequence;
     plan->vocab = l->from->vocab;
@@ -220,6 +227,7 @@ Plan *lower_model(Model *model, const LowerOptions *options) {
     Lower l = { .from = model, .options = options, .shared = &shared };
     if (!check_options(&l)) return NULL;
     l.plan = plan_create();
+    if (l.plan) l.plan->target = arena_strdup(l.plan->arena, l.target);
     l.codegen = l.plan ? codegen_create(l.plan) : NULL;
     bool done = l.codegen ? lower_programs(&l)
                           : lower_fail(&l, 0, "%s", l.plan ? status_message() : "out of memory");

@@ -16,6 +16,7 @@ typedef struct LowerOptions {
     int32_t microbatch;          // sequences per microbatch
     int32_t microbatches;        // per step
     bool programs[N_PROGRAMS];   // which to build
+    const char *target;          // where it runs: plan.h, PlanTarget; NULL: "cpu"
     uint8_t precision;           // of the run: PRECISION_OPEN means fp32; PRECISION_BF16
     uint8_t recompute;           // Recompute
     int64_t piece;               // numbers of a loss's product at a time; 0: what suits caches

@@ -152,12 +152,14 @@ typedef struct Lower {
     Model *from; // traced model: carries the diagnostic
     const LowerOptions *options;
     Plan *plan;
+    const char *target; // plan.h: PlanTarget
     Codegen *codegen;
     Arena *arena; // of this program's lowering
     Model *m;     // of this program
     Program program;
     int64_t tokens, sequences;
     uint32_t first_again, end_again; // nodes that backward computes again
+    bool tiled; // contractions run in tiles that see a part of a row: nothing joins them
     bool mixed;                      // some contraction computes in bf16
     NodeInfo *info;
     Unit *units;

@@ -5,7 +5,8 @@
 //   names       of parameters, kernels, programs, buffers, segments, metrics, outputs: set, unique
 //   references  indices are in range, segments cover the instructions
 //   sources     the text has the hash that stands beside it
-//   kernels     entries and parameters are C identifiers, sources not the prelude, tiles >= 0
+//   kernels     entries and parameters are C identifiers, sources not the prelude, tiles >= 0; blocks
+//               of a shape that GPUs launch, on those
 //   params      shapes, numbers, alignment; none overlap; trained ones first, states after them
 //   sizes       of buffers: dimensions times type; aligned; inside the region
 //   regions     as large as what lies in them, up to the end of a page
@@ -96,8 +97,11 @@ static bool is_amount(double value) {
 
 static Status check_head(const Plan *plan) {
     if (!plan->model || !*plan->model) REFUSE("head", "expected a name of the model, found none");
-    if (!plan->target || !*plan->target)
-        REFUSE("head", "expected a name of the target, found none");
+    PlanTarget target;
+    if (!plan->target || !plan_target(plan->target, &target)) {
+        REFUSE("head", "expected a target cpu or cuda:sm_N, found \"%s\"",
+               plan->target ? plan->target : "");
+    }
     if (plan->tokens < 1 || plan->sequence < 1 || plan->tokens % plan->sequence) {
         REFUSE("head",
                "expected tokens of a microbatch in whole sequences, found %lld tokens in sequences "
@@ -157,8 +161,34 @@ static Status check_args(const PlanKernel *kernel) {
     return OK;
 }
 
+// Blocks of whole warps that every GPU we compile for can launch (CUDA C++ Programming Guide, table of
+// compute capabilities: 1024 threads a block, 227 KiB of shared memory at most, 2^31 - 1 blocks along x).
+static Status check_block(const PlanTarget *target, const PlanKernel *kernel) {
+    enum { MOST_THREADS = 1024, MOST_SHARED = 227 << 10, WARP = 32 };
+    if (!target->cuda) {
+        if (!kernel->threads && !kernel->shared) return OK;
+        REFUSE("kernels", "kernel \"%s\": expected no threads and no shared memory on a CPU, found %d and %d",
+               kernel->entry, kernel->threads, kernel->shared);
+    }
+    if (kernel->threads < WARP || kernel->threads > MOST_THREADS || kernel->threads % WARP) {
+        REFUSE("kernels", "kernel \"%s\": expected %d to %d threads in steps of %d, found %d",
+               kernel->entry, WARP, MOST_THREADS, WARP, kernel->threads);
+    }
+    if (kernel->shared < 0 || kernel->shared > MOST_SHARED) {
+        REFUSE("kernels", "kernel \"%s\": expected up to %d bytes of shared memory, found %d",
+               kernel->entry, MOST_SHARED, kernel->shared);
+    }
+    if (kernel->tiles > INT32_MAX) {
+        REFUSE("kernels", "kernel \"%s\": expected up to %d blocks, found %lld", kernel->entry,
+               INT32_MAX, (long long)kernel->tiles);
+    }
+    return OK;
+}
+
 static Status check_kernels(const Plan *plan, Arena *scratch) {
     Names names = { 0 };
+    PlanTarget target;
+    plan_target(plan->target, &target);
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const PlanKernel *kernel = &plan->kernels[i];
         if (!is_identifier(kernel->entry)) {
@@ -186,6 +216,7 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
                    "kernel \"%s\": expected finite counts of operations and bytes, found %g and %g",
                    kernel->entry, kernel->flops, kernel->bytes);
         }
+        TRY(check_block(&target, kernel));
         TRY(check_args(kernel));
     }
     return OK;

@@ -412,6 +412,11 @@ static void parse_kernels(Parser *p) {
         kernel->source = (uint32_t)integer(p, 0, (int64_t)plan->n_sources - 1, "a source above");
         literal(p, " tiles ");
         kernel->tiles = count(p, "tiles");
+        if (accept(p, " threads ")) {
+            kernel->threads = (int32_t)integer(p, 0, INT32_MAX, "threads");
+            literal(p, " shared ");
+            kernel->shared = (int32_t)integer(p, 0, INT32_MAX, "bytes");
+        }
         literal(p, " flops ");
         kernel->flops = number(p, "operations");
         literal(p, " bytes ");

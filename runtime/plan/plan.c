@@ -36,6 +36,20 @@ const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr) {
     return NULL;
 }
 
+bool plan_target(const char *text, PlanTarget *out) {
+    *out = (PlanTarget){ 0 };
+    if (!strcmp(text, "cpu")) return true;
+    static const char prefix[] = "cuda:sm_";
+    if (strncmp(text, prefix, sizeof prefix - 1)) return false;
+    const char *at = text + sizeof prefix - 1;
+    int digits = 0;
+    while (at[digits] >= '0' && at[digits] <= '9' && digits < 4) out->sm = out->sm * 10 + at[digits++] - '0';
+    if (digits < 2 || *at == '0') return false;
+    if (at[digits] == 'a' || at[digits] == 'f') out->letter = at[digits++];
+    out->cuda = !at[digits];
+    return out->cuda;
+}
+
 int dtype_bytes(Dtype dtype) {
     static const int bytes[N_DTYPES] = {
 #define X(name, text, c_type, size) size,

@@ -94,6 +94,12 @@ typedef struct PlanBuffer {
     const char *loc;             // "models/tiny.lua:14" or NULL
 } PlanBuffer;
 
+// Where a plan runs: "cpu", or "cuda:ARCH" with ARCH the oldest GPU architecture its kernels are built for, as
+// compilers name it: sm_80, sm_90a (the letter: only this one, and all it can do), sm_100a.
+typedef struct PlanTarget { bool cuda; int sm; char letter; /* 0: none */ } PlanTarget;
+// False when it is neither.
+bool plan_target(const char *text, PlanTarget *out);
+
 // One parameter of a kernel's entry, as libclang read it from the expanded source: the launch table.
 typedef struct PlanArg { const char *name; uint8_t dtype; bool is_const; } PlanArg;
 
@@ -101,12 +107,15 @@ typedef struct PlanArg { const char *name; uint8_t dtype; bool is_const; } PlanA
 // [tile_begin, tile_end) of `tiles`; tiles are independent of each other, and bits do not depend on who
 // runs which. Every source also defines, generated from the launch table,
 // void ENTRY_launch(void *const *args, int64_t tile_begin, int64_t tile_end).
+// On CUDA: extern "C" __global__ void ENTRY(arg pointers in order...), `tiles` blocks along x of `threads`
+// threads each, with `shared` bytes of dynamic shared memory; no launch function.
 typedef struct PlanKernel {
     const char *family;          // "row", "matmul", "attend", ...
     const char *entry;           // C identifier, unique in the plan
     Hash hash;                   // of family, sizes, bodies, tunables
     uint32_t source;             // index into sources
     int64_t tiles;
+    int32_t threads, shared;     // CUDA; 0 on a CPU
     double flops, bytes;         // of one launch, for the simulator and the reports
     PlanArg *args; uint32_t n_args;
 } PlanKernel;
@@ -144,7 +153,7 @@ typedef struct PlanProgram {
 
 typedef struct Plan {
     Arena *arena;
-    const char *model, *target;  // "tiny", "cpu"
+    const char *model, *target;  // "tiny", "cpu" (PlanTarget)
     int64_t tokens;              // per microbatch (T)
     int64_t sequence, vocab;
     int32_t microbatches;        // per step

@@ -8,7 +8,7 @@
 //   {region WORD INT}                                     every region, in order; they sum to peak
 //   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT at HEX [expert] [state]}
 //   {source HASH INT, newline, so many raw bytes, newline}
-//   {kernel NAME family NAME hash HASH source INT tiles INT flops FLOAT bytes FLOAT
+//   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
 //       {arg NAME DTYPE const|mut}}
 //   {program NAME act INT bound INT
 //       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
@@ -101,6 +101,10 @@ static void print_kernel(const PlanKernel *kernel, Text *out) {
     add_hash(out, " hash ", kernel->hash);
     add_int(out, " source ", kernel->source);
     add_int(out, " tiles ", kernel->tiles);
+    if (kernel->threads || kernel->shared) {
+        add_int(out, " threads ", kernel->threads);
+        add_int(out, " shared ", kernel->shared);
+    }
     add_float(out, " flops ", kernel->flops);
     add_float(out, " bytes ", kernel->bytes);
     text_add(out, "\n");

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// GPU kernels of fixed form: how each is cut into blocks, and what fills its template.
+#include "compiler/codegen/codegen.h"
+
+enum {
+    THREADS = 256,
+    FLAT = 4096,       // numbers per block of clear and adamw
+    VOCAB_ROWS = 32,   // rows of the table per block of embed_w: each block reads all ids
+    SUM_COLUMNS = 64,  // columns per block of segment_sum
+};
+
+typedef struct Flat {
+    const char *name;
+    bool ranks; // uses ranks.h
+} Flat;
+
+static const Flat flat[N_FAMILIES] = {
+    [FAMILY_EMBED_W] = { "cuda/embed_w.cu", true },
+    [FAMILY_ROUTE] = { "cuda/route.cu", true },
+    [FAMILY_SEGMENT_SUM] = { "cuda/segment_sum.cu", false },
+    [FAMILY_CLEAR] = { "cuda/clear.cu", false },
+    [FAMILY_SUMSQ] = { "cuda/sumsq.cu", false },
+    [FAMILY_CLIP] = { "cuda/clip.cu", false },
+    [FAMILY_ADAMW] = { "cuda/adamw.cu", false },
+};
+
+static int64_t segments(const KernelDesc *d) {
+    return d->experts ? d->experts : d->sequence ? d->rows / d->sequence : 0;
+}
+
+// `chunk`: what a block takes of that of which there is most.
+static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
+    *shape = (CudaShape){ .tiles = 1, .threads = THREADS };
+    *chunk = 1;
+    switch (d->family) {
+    case FAMILY_CLEAR:
+    case FAMILY_ADAMW: shape->tiles = div_up(d->n, *chunk = FLAT); break;
+    case FAMILY_SUMSQ: shape->tiles = div_up(d->n, *chunk = SUMSQ_TILE); break;
+    case FAMILY_EMBED_W: shape->tiles = div_up(d->vocab, *chunk = VOCAB_ROWS); break;
+    case FAMILY_ROUTE: shape->tiles = d->experts; break;
+    case FAMILY_SEGMENT_SUM:
+        shape->threads = SUM_COLUMNS;
+        shape->tiles = segments(d) * div_up(d->n, SUM_COLUMNS);
+        break;
+    default: break; // clip: one block
+    }
+}
+
+Status cuda_flat_source(const KernelDesc *d, const char *entry, Arena *scratch, Text *out,
+                        CudaShape *shape) {
+    const Flat *family = &flat[d->family];
+    if (!family->name)
+        return status_fail(ERR_INTERNAL, "%s is no kernel of fixed form", family_name[d->family]);
+    int64_t chunk;
+    cut(d, shape, &chunk);
+    Filler f = { .arena = scratch };
+    fill_desc(&f, d, entry);
+    fill_type(&f, "x", d->x);
+    fill_size(&f, "threads", shape->threads);
+    fill_size(&f, "chunk", chunk);
+    if (d->family == FAMILY_ADAMW) fill_table(&f, d);
+    if (family->ranks) TRY(template_expand("cuda/ranks.h", f.holes, f.n, out));
+    return template_expand(family->name, f.holes, f.n, out);
+}

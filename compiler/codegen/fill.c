@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fills the holes of templates: sizes and numbers of a kernel description as text.
+#include <stdlib.h>
+
+#include "compiler/codegen/codegen.h"
+
+void fill(Filler *f, const char *name, const char *text) {
+    f->holes[f->n++] = (Hole){name, text};
+}
+
+void fill_text(Filler *f, const char *name, Text *text) {
+    fill(f, name, arena_strdup(f->arena, text_cstr(text)));
+    text_finish(text);
+}
+
+void fill_type(Filler *f, const char *name, uint8_t dtype) {
+    bool narrow = dtype == DTYPE_BF16;
+    fill(f, arena_printf(f->arena, "%s_type", name), narrow ? "bf16" : "float");
+    fill(f, arena_printf(f->arena, "%s_narrow", name), narrow ? "1" : "0");
+}
+
+void fill_size(Filler *f, const char *name, int64_t value) {
+    fill(f, name, arena_printf(f->arena, "%lld", (long long)value));
+}
+
+void fill_real(Filler *f, const char *name, double value) {
+    Text text = {0};
+    text_add_double(&text, (float)value);
+    fill(f, name, arena_printf(f->arena, "%sf", text_cstr(&text)));
+    text_finish(&text);
+}
+
+// {first number, lr, decay} of every trained parameter, by place.
+static int by_offset(const void *a, const void *b) {
+    const PlanParam *p = *(const PlanParam *const *)a, *q = *(const PlanParam *const *)b;
+    return (p->offset > q->offset) - (p->offset < q->offset);
+}
+
+void fill_table(Filler *f, const KernelDesc *d) {
+    const PlanParam **sorted = ARENA_ARRAY(f->arena, const PlanParam *, d->n_params + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < d->n_params; i++)
+        if (!d->params[i].is_state) sorted[n++] = &d->params[i];
+    qsort(sorted, n, sizeof *sorted, by_offset);
+    Text rows = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        text_printf(&rows, "%s{%lld, ", i ? "\n    " : "", (long long)(sorted[i]->offset / 4));
+        text_add_double(&rows, (float)sorted[i]->lr);
+        text_add(&rows, "f, ");
+        text_add_double(&rows, (float)sorted[i]->decay);
+        text_add(&rows, "f},");
+    }
+    fill(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
+    fill_size(f, "n_table", n);
+    text_finish(&rows);
+}
+
+void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
+    fill(f, "entry", entry);
+    fill_size(f, "rows", d->rows);
+    fill_size(f, "sequence", d->sequence);
+    fill_size(f, "experts", d->experts);
+    fill_size(f, "mid", d->mid);
+    fill_size(f, "each", d->each);
+    fill_size(f, "k", d->k);
+    fill_size(f, "n", d->n);
+    fill_size(f, "heads", d->heads);
+    fill_size(f, "kv_heads", d->kv_heads);
+    fill_size(f, "qk", d->qk);
+    fill_size(f, "v", d->v);
+    fill_size(f, "window", d->window);
+    fill_size(f, "top_k", d->top_k);
+    fill_size(f, "vocab", d->vocab);
+    fill_size(f, "ids", d->ids);
+    fill_real(f, "scale", d->scale);
+    fill_size(f, "causal", d->causal);
+    fill_size(f, "sinks", d->sinks);
+    fill_size(f, "accumulate", d->accumulate);
+}
