@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What libmoec-vgpu.so has beside the CUDA driver API. Everything else is as in NVIDIA's cuda.h.
+#ifndef MOEC_VGPU_H
+#define MOEC_VGPU_H
+
+#define VGPU_API __attribute__((visibility("default")))
+
+// Chooses the device: "sm_80", "sm_90a", ... Before cuInit, or later while no context exists.
+// Without it the environment variable MOEC_VGPU decides, else sm_90a. Returns a CUresult.
+VGPU_API int vgpuInit(const char *arch);
+// The text of the last finding (a fault of a kernel, a read of bytes never written, ...): kernel,
+// block, warp, thread, PTX line, source line, the other access. "" when there is none. Valid until
+// the next finding.
+VGPU_API const char *vgpuLastReport(void);
+VGPU_API int vgpuReportCount(void);
+VGPU_API void vgpuClearReports(void);
+// Why the last call of this thread failed, in words. "" when it did not say.
+VGPU_API const char *vgpuLastMessage(void);
+
+#endif
