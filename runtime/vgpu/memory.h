@@ -47,6 +47,7 @@ typedef struct VgMemory VgMemory;
 typedef struct VgMemoryOptions {
     uint64_t total_bytes;      // 0: 64 GiB. More is refused
     bool no_races, no_init;    // checks turned off
+    bool lanes_may_conflict;   // lanes of one store may write different values to one place
 } VgMemoryOptions;
 
 Status vg_memory_create(const VgMemoryOptions *options, VgMemory **memory);
@@ -154,7 +155,7 @@ struct VgSite {
     uint8_t sem, scope;       // VgSem, VgScope
     uint8_t atom, type;       // VgAtomOp, VgAtomType
     bool result;              // atom: the old value is wanted; red: not
-    bool noftz;               // reserved to f16 and bf16 additions, which keep subnormals
+    bool cluster;             // .shared::cluster: other CTAs of the cluster may be meant
     uint32_t reg[8];          // of loads and of results. VG_SINK: the value is dropped
     uint32_t source[8];       // of stores, and operand b of atom and red
     uint32_t compare;         // atom.cas: the value compared (operand b); source[0] is then the new one
@@ -167,23 +168,23 @@ VgAccessFn *vg_access_select(const VgSite *site);
 VgFault vg_range(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane, uint64_t address,
                  uint32_t bytes, uint8_t **host);
 
-/* State of a warp; the core reads `cta` and `lanes`, the rest is this library's ----------------------- */
+/* State of a warp; the core reads `cta` and `index`, the rest is this library's ---------------------- */
 
 struct VgWarpMem {
     VgTeam *team;
     uint32_t cta, index, rank;   // linear CTA of the grid, warp in the CTA, CTA's rank in the cluster
-    uint32_t agent;              // rank * warps per CTA + index
+    uint32_t agent;              // in the team: rank * warps per CTA + index
     bool exited;
-    uint8_t *shared; uint32_t *history; uint32_t shared_bytes;  // of the own CTA
     uint32_t shared_base;        // what its shared addresses start from, rank included
-    uint8_t *local; uint32_t *local_init;   // interleaved by 4 bytes; a bit per byte and lane
-    const uint8_t *param;
-    uint32_t local_bytes, param_bytes;
-    uint32_t view;               // interned vector clock: key of memoised shared transitions
-    uint32_t turn;               // counts this warp's ticks: key of its global accesses
-    VgClock *clock, *fenced, *seen;   // own; as of the last releasing fence; collected for the next one
-    struct VgKnown *known;       // of other teams
-    uint64_t cache[8];           // (site, turn) -> global access id, direct-mapped
+    uint32_t view;               // interned vector clock: key of memoised transitions of shared words
+    uint32_t turn;               // rises whenever the warp's knowledge changes: key of global accesses
+    struct VgPlaceMem *own;      // shared memory of its CTA
+    uint8_t *local;              // 4 bytes of lane 0, of lane 1, ... lane 31, then the next 4 bytes
+    uint32_t (*local_init)[4];   // per word of local memory: lanes whose byte 0..3 was written
+    VgClock *clock, *fenced, *seen;  // own; as of the last releasing fence; collected for the next one
+    const struct VgKnown *known;     // of other teams; NULL: nothing
+    const struct VgKnown *fenced_known, *seen_known;
+    struct { uint64_t key; uint32_t id; } cache[8]; // (site, turn) -> id of its global access
 };
 
 #endif
