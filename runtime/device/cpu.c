@@ -83,6 +83,7 @@ static Status cpu_load(Device *device, const Plan *plan, DeviceProgress progress
     TRY(jit_load(plan, progress, user, &cpu->jit));
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         kernels[i] = (DeviceKernel){ .tiles = jit_function(cpu->jit, i),
+                                     .entry = plan->kernels[i].entry,
                                      .n_tiles = plan->kernels[i].tiles,
                                      .n_args = plan->kernels[i].n_args };
     return OK;

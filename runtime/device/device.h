@@ -10,7 +10,7 @@
 // ended. On the CPU each has ended when it returns; on a GPU they are queued, errors may come with any
 // later call, and `synchronize` waits for all. Between `begin` and `end` they are not done but recorded,
 // to be done by every `replay`, in the same order, with the same addresses. Nothing is allocated by a
-// launch, a copy, a fill or a replay.
+// launch, a copy, a fill or a replay (but by the first launch that is timed).
 #ifndef MOEC_DEVICE_H
 #define MOEC_DEVICE_H
 
@@ -26,6 +26,7 @@ typedef struct DeviceKernel {
         PoolTile tiles; // cpu: ENTRY_launch
         void *function; // cuda: CUfunction
     };
+    const char *entry; // of the plan
     int64_t n_tiles;
     int32_t threads, shared; // of a block; cuda
     uint32_t n_args;
@@ -61,7 +62,7 @@ typedef struct DeviceApi {
     Status (*load)(Device *device, const Plan *plan, DeviceProgress progress, void *user,
                    DeviceKernel *kernels);
     // args: addresses, in the order of the entry's parameters. seconds (may be NULL) grows by what the
-    // launch took, at the latest in `synchronize`; never while recording.
+    // launch took, at the latest in `synchronize`; NULL while recording.
     Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args, double *seconds);
     Status (*begin)(Device *device); // NULL, like the next three: launches cost too little to record
     Status (*end)(Device *device, DeviceGraph **out);

@@ -1,58 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor. At creation every instruction becomes a launch record {function, addresses, tiles};
-// a run walks rows and records and does nothing else. Regions are anonymous pages of 4 KiB that the
-// system zeroes at first touch, so exec_touched counts exactly the pages a run used.
-#include "runtime/exec/exec.h"
-
-#include <errno.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "runtime/device/pool.h"
-#include "runtime/jit/jit.h"
-
-typedef struct Launch {
-    PoolTile function;
-    void *const *args; // of each trip in turn
-    int64_t tiles;
-    uint32_t n_args;
-} Launch;
-
-struct Exec {
-    Arena *arena;
-    const Plan *plan;
-    bool poison;
-    Pool *pool;
-    Jit *jit;
-    char *regions[N_REGIONS]; // NULL: the plan has no byte in it
-    Launch **launches;        // per program, per instruction
-    double **seconds;         // the same; NULL unless profiled
-};
-
-enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
+// The executor. At creation every instruction becomes a launch record {kernel, addresses}; a run walks
+// rows and records and does nothing else. On a GPU the walk can be recorded once and replayed: it
+// holds no decision that a run could make differently.
+#include "runtime/exec/private.h"
 
 /* Creation ------------------------------------------------------------------------------------ */
 
-static Status map_region(Exec *exec, int region, bool small_pages) {
-    int64_t bytes = exec->plan->region_bytes[region];
-    if (!bytes) return OK;
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) {
-        return status_fail(ERR_MEMORY,
-                           "cannot map %lld bytes for the plan's region %d: %s\n"
-                           "  hint: use a smaller microbatch or model",
-                           (long long)bytes, region, strerror(errno));
+static const char *const region_names[N_REGIONS] = {
+#define X(name) "the plan's region " #name,
+    PLAN_REGIONS(X)
+#undef X
+};
+
+static Status map_regions(Exec *exec, bool small_pages) {
+    for (int region = 0; region < N_REGIONS; region++) {
+        int64_t bytes = exec->plan->region_bytes[region];
+        void *at = NULL;
+        if (bytes)
+            TRY(exec->api->alloc(exec->device, bytes, small_pages, region_names[region], &at));
+        exec->regions[region] = at;
     }
-    exec->regions[region] = at;
-    // Both are wishes. Huge pages save table walks; small ones count exactly what is touched.
-    madvise(at, (size_t)bytes, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-    return OK;
+    return stage_images(exec);
 }
 
 static void expand_program(Exec *exec, uint32_t number) {
-    const Plan *plan = exec->plan;
-    const PlanProgram *program = &plan->programs[number];
+    const PlanProgram *program = &exec->plan->programs[number];
     Launch *launches = exec->launches[number] = ARENA_ARRAY(exec->arena, Launch, program->n_instrs);
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
@@ -61,26 +33,36 @@ static void expand_program(Exec *exec, uint32_t number) {
         void **args = ARENA_ARRAY(exec->arena, void *, (size_t)n * trips + 1);
         for (uint32_t k = 0; k < n * trips; k++) {
             const PlanOperand *operand = &program->operands[instr->operands + k % n];
-            args[k] = (char *)exec_buffer(exec, program, operand->buffer) + k / n * operand->step;
+            const PlanBuffer *b = &program->buffers[operand->buffer];
+            args[k] = exec->regions[b->region] + b->offset + k / n * operand->step;
         }
-        launches[i] = (Launch){ jit_function(exec->jit, instr->kernel), args,
-                                plan->kernels[instr->kernel].tiles, n };
+        launches[i] = (Launch){ &exec->kernels[instr->kernel], args };
     }
 }
 
 static Status set_up(Exec *exec, const ExecOptions *options) {
     const Plan *plan = exec->plan;
+    Arena *arena = exec->arena;
+    const char *name = options->device ? options->device : device_of_target(plan->target);
     TRY(plan_check(plan));
-    TRY(jit_load(plan, options->progress, options->user, &exec->jit));
     TRY(pool_create(options->threads, &exec->pool));
-    for (int region = 0; region < N_REGIONS; region++) 
-        TRY(map_region(exec, region, options->small_pages));
-    exec->launches = ARENA_ARRAY(exec->arena, Launch *, plan->n_programs);
-    for (uint32_t i = 0; i < plan->n_programs; i++) expand_program(exec, i);
-    if (!options->profile) return OK;
-    exec->seconds = ARENA_ARRAY(exec->arena, double *, plan->n_programs);
-    for (uint32_t i = 0; i < plan->n_programs; i++)
-        exec->seconds[i] = ARENA_ARRAY(exec->arena, double, plan->programs[i].n_instrs);
+    TRY(device_open(name, exec->pool, &exec->device));
+    exec->api = exec->device->api;
+    exec->graph = options->graph && !options->profile && exec->api->begin;
+    exec->kernels = ARENA_ARRAY(arena, DeviceKernel, plan->n_kernels);
+    TRY(exec->api->load(exec->device, plan, options->progress, options->user, exec->kernels));
+    TRY(map_regions(exec, options->small_pages));
+    exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
+    exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
+    exec->graphs = ARENA_ARRAY(arena, DeviceGraph *, plan->n_programs);
+    exec->graph_nodes = ARENA_ARRAY(arena, int, plan->n_programs);
+    if (options->profile) exec->seconds = ARENA_ARRAY(arena, double *, plan->n_programs);
+    for (uint32_t i = 0; i < plan->n_programs; i++) {
+        expand_program(exec, i);
+        TRY(stage_program(exec, i));
+        if (options->profile)
+            exec->seconds[i] = ARENA_ARRAY(arena, double, plan->programs[i].n_instrs);
+    }
     return OK;
 }
 
@@ -103,139 +85,135 @@ Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
 
 void exec_destroy(Exec *exec) {
     if (!exec) return;
-    for (int region = 0; region < N_REGIONS; region++) {
-        if (exec->regions[region])
-            munmap(exec->regions[region], (size_t)exec->plan->region_bytes[region]);
-    }
+    for (uint32_t i = 0; exec->graphs && i < exec->plan->n_programs; i++)
+        if (exec->graphs[i]) exec->api->drop(exec->device, exec->graphs[i]);
+    stage_release(exec);
+    for (int region = 0; exec->device && region < N_REGIONS; region++)
+        exec->api->release(exec->device, exec->regions[region], exec->plan->region_bytes[region]);
+    device_close(exec->device);
     pool_destroy(exec->pool);
-    jit_destroy(exec->jit);
     arena_destroy(exec->arena);
 }
 
 /* Running ------------------------------------------------------------------------------------- */
 
-static void run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
-    const Launch *launch = &exec->launches[number][i];
-    double *seconds = exec->seconds ? &exec->seconds[number][i] : NULL;
-    double start = seconds ? time_seconds() : 0;
-    pool_run(exec->pool, launch->function, launch->args + (size_t)trip * launch->n_args,
-             launch->tiles);
-    if (seconds) *seconds += time_seconds() - start;
+uint32_t exec_number(const Exec *exec, const PlanProgram *program) {
+    uint32_t number = 0;
+    while (number < exec->plan->n_programs && program != &exec->plan->programs[number]) number++;
+    return number;
 }
 
-static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
+static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
+    const Launch *launch = &exec->launches[number][i];
+    return exec->api->launch(exec->device, launch->kernel,
+                             launch->args + (size_t)trip * launch->kernel->n_args,
+                             exec->seconds ? &exec->seconds[number][i] : NULL);
+}
+
+Status exec_run_segment(Exec *exec, uint32_t number, uint32_t segment) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanSegment *s = &program->segments[segment];
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
         int32_t n = repeat ? repeat->n : 1;
         for (int32_t trip = 0; trip < (repeat ? repeat->trip : 1); trip++) {
-            for (int32_t k = i; k < i + n; k++) run_instr(exec, number, k, trip);
+            for (int32_t k = i; k < i + n; k++) TRY(run_instr(exec, number, k, trip));
         }
         i += n;
     }
+    return OK;
 }
 
 // A NaN as a float, far out of any range as an index.
-static void poison_act(Exec *exec) {
-    const uint32_t bits = 0x7fc00000;
-    uint32_t *at = (uint32_t *)exec->regions[REGION_act];
-    int64_t n = exec->plan->region_bytes[REGION_act] / 4;
-    for (int64_t i = 0; i < n; i++) at[i] = bits;
+static Status poison_act(Exec *exec) {
+    enum { NOT_A_NUMBER = 0x7fc00000 };
+    if (!exec->regions[REGION_act]) return OK;
+    return exec->api->fill(exec->device, exec->regions[REGION_act], NOT_A_NUMBER,
+                           exec->plan->region_bytes[REGION_act]);
 }
 
-static void zero_metrics(Exec *exec, const PlanProgram *program) {
+static Status zero_metrics(Exec *exec, const PlanProgram *program) {
     for (uint32_t i = 0; i < program->n_metrics; i++) {
-        uint32_t buffer = program->metrics[i].buffer;
-        memset(exec_buffer(exec, program, buffer), 0, (size_t)program->buffers[buffer].bytes);
+        const PlanBuffer *b = &program->buffers[program->metrics[i].buffer];
+        TRY(exec->api->fill(exec->device, exec->regions[b->region] + b->offset, 0, b->bytes));
     }
+    return OK;
 }
 
-Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user) {
-    uint32_t number = 0;
-    while (number < exec->plan->n_programs && program != &exec->plan->programs[number]) number++;
-    if (number == exec->plan->n_programs) {
-        return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
-    }
-    zero_metrics(exec, program);
+// What a run does, in order. On a GPU the inputs are in their slots by now.
+static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
+    const PlanProgram *program = &exec->plan->programs[number];
+    bool on_host = exec->api->on_host;
+    TRY(stage_begin(exec));
+    TRY(zero_metrics(exec, program));
     int32_t filled = -1; // microbatch whose inputs are there
     for (uint32_t r = 0; r < program->n_rows; r++) {
         const PlanRow *row = &program->rows[r];
         const PlanSegment *segment = &program->segments[row->segment];
         if (row->microbatch > filled) {
             filled = row->microbatch;
-            if (fill) TRY(fill(user, exec, program, filled));
+            if (on_host && fill) TRY(fill(user, exec, program, filled));
+            if (!on_host) TRY(stage_in(exec, number, filled));
         }
-        if (exec->poison && !strcmp(segment->name, "forward")) poison_act(exec);
-        run_segment(exec, number, row->segment);
+        if (exec->poison && !strcmp(segment->name, "forward")) TRY(poison_act(exec));
+        TRY(exec_run_segment(exec, number, row->segment));
     }
+    return stage_out(exec, number);
+}
+
+static Status record(Exec *exec, uint32_t number) {
+    TRY(exec->api->begin(exec->device));
+    Status walked = walk(exec, number, NULL, NULL);
+    if (walked != OK) { // its message stays the one that counts
+        char message[512];
+        strncpy(message, status_message(), sizeof message - 1);
+        message[sizeof message - 1] = 0;
+        DeviceGraph *unused = NULL;
+        if (exec->api->end(exec->device, &unused) == OK) exec->api->drop(exec->device, unused);
+        return status_fail(walked, "%s", message);
+    }
+    TRY(exec->api->end(exec->device, &exec->graphs[number]));
+    exec->graph_nodes[number] = exec->api->info(exec->device).graph_nodes;
     return OK;
 }
 
-void exec_pack(Exec *exec) {
+Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user) {
+    uint32_t number = exec_number(exec, program);
+    if (number == exec->plan->n_programs)
+        return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
+    TRY(stage_fill(exec, number, fill, user));
+    if (exec->graph) {
+        if (!exec->graphs[number]) TRY(record(exec, number));
+        TRY(exec->api->replay(exec->device, exec->graphs[number]));
+    } else {
+        TRY(walk(exec, number, fill, user));
+    }
+    return exec->api->synchronize(exec->device);
+}
+
+Status exec_pack(Exec *exec) {
     for (uint32_t i = 0; i < exec->plan->n_programs; i++) {
         const PlanProgram *program = &exec->plan->programs[i];
         if (strcmp(program->name, "pack")) continue;
         for (uint32_t r = 0; r < program->n_rows; r++)
-            run_segment(exec, i, program->rows[r].segment);
+            TRY(exec_run_segment(exec, i, program->rows[r].segment));
     }
-}
-
-/* Initial values ------------------------------------------------------------------------------ */
-
-typedef struct InitJob {
-    const PlanParam *param;
-    float *at;
-    int64_t n;
-    uint64_t seed, name;
-} InitJob;
-
-static void init_tiles(void *const *args, int64_t tile_begin, int64_t tile_end) {
-    const InitJob *job = args[0];
-    int64_t end = min_i64(tile_end * INIT_TILE, job->n);
-    for (int64_t i = tile_begin * INIT_TILE; i < end; i++) {
-        switch ((PlanInit)job->param->init) {
-        case PLAN_INIT_NORMAL:
-            job->at[i] = (float)(job->param->std * hash_normal(job->seed, job->name, (uint64_t)i));
-            break;
-        case PLAN_INIT_ZEROS: job->at[i] = 0; break;
-        case PLAN_INIT_ONES: job->at[i] = 1; break;
-        }
-    }
-}
-
-void exec_init(Exec *exec, uint64_t seed) {
-    const Plan *plan = exec->plan;
-    for (uint32_t i = 0; i < plan->n_params; i++) {
-        const PlanParam *param = &plan->params[i];
-        InitJob job = {
-            .param = param,
-            .at = (float *)(exec->regions[REGION_weights] + param->offset),
-            .n = 1,
-            .seed = seed,
-            .name = hash_bytes(param->name, strlen(param->name)).low,
-        };
-        for (int d = 0; d < param->n_dims; d++) job.n *= param->dims[d];
-        void *const args[] = { &job };
-        pool_run(exec->pool, init_tiles, args, div_up(job.n, INIT_TILE));
-    }
-    static const Region moments[] = { REGION_moment1, REGION_moment2 };
-    for (int i = 0; i < COUNT_OF(moments); i++) {
-        char *at = exec->regions[moments[i]];
-        if (at) memset(at, 0, (size_t)plan->region_bytes[moments[i]]);
-    }
-    exec_pack(exec);
+    return exec->api->synchronize(exec->device);
 }
 
 /* Access -------------------------------------------------------------------------------------- */
 
 void *exec_region(const Exec *exec, Region region) {
-    return exec->regions[region];
+    return exec->images[region];
 }
 
 void *exec_buffer(const Exec *exec, const PlanProgram *program, uint32_t buffer) {
     const PlanBuffer *b = &program->buffers[buffer];
-    return exec->regions[b->region] + b->offset;
+    if (!exec->api->on_host) {
+        char *input = stage_input(exec, exec_number(exec, program), b);
+        if (input) return input;
+    }
+    return exec->images[b->region] + b->offset;
 }
 
 void *exec_input(const Exec *exec, const PlanProgram *program, InputKind kind, int32_t k) {
@@ -247,7 +225,7 @@ void *exec_input(const Exec *exec, const PlanProgram *program, InputKind kind, i
 }
 
 float *exec_scalars(const Exec *exec) {
-    return (float *)exec->regions[REGION_scalars];
+    return (float *)exec->images[REGION_scalars];
 }
 
 float *exec_metric(const Exec *exec, const PlanProgram *program, uint32_t metric, int64_t *n) {
@@ -264,15 +242,15 @@ int exec_threads(const Exec *exec) {
     return pool_threads(exec->pool);
 }
 
+const char *exec_device(const Exec *exec) {
+    return exec->api->info(exec->device).name;
+}
+
+int exec_graph_nodes(const Exec *exec, const PlanProgram *program) {
+    return exec->graph_nodes[program - exec->plan->programs];
+}
+
 int64_t exec_touched(const Exec *exec, Region region) {
-    enum { CHUNK = 4096 };
-    unsigned char resident[CHUNK];
-    int64_t page = sysconf(_SC_PAGESIZE), pages = div_up(exec->plan->region_bytes[region], page),
-            touched = 0;
-    for (int64_t at = 0; exec->regions[region] && at < pages; at += CHUNK) {
-        int64_t n = min_i64(CHUNK, pages - at);
-        if (mincore(exec->regions[region] + at * page, (size_t)(n * page), resident) != 0) break;
-        for (int64_t i = 0; i < n; i++) touched += resident[i] & 1;
-    }
-    return touched * page;
+    return exec->api->resident(exec->device, exec->regions[region],
+                               exec->plan->region_bytes[region]);
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to runtime/exec.
+#ifndef MOEC_EXEC_PRIVATE_H
+#define MOEC_EXEC_PRIVATE_H
+
+#include "runtime/device/device.h"
+#include "runtime/exec/exec.h"
+
+typedef struct Launch {
+    const DeviceKernel *kernel;
+    void *const *args; // of each trip in turn
+} Launch;
+
+// Bytes of io that a run copies as one: neighbours, or all but padding apart.
+typedef struct Span {
+    int64_t at, bytes; // in io
+    int64_t slot_at;   // in a slot of the stage; of inputs
+} Span;
+
+// How a program's inputs and results travel where kernels do not work in the host's memory. Each
+// microbatch has a slot of its own, so that a run is written by the host before, not during it, and its
+// addresses are the same every time.
+typedef struct Stage {
+    char *slots;
+    int64_t slot_bytes;
+    int n_slots;
+    Span *in, *out;
+    uint32_t n_in, cap_in, n_out, cap_out;
+} Stage;
+
+struct Exec {
+    Arena *arena;
+    const Plan *plan;
+    bool poison, graph;
+    Pool *pool;
+    Device *device;
+    const DeviceApi *api;
+    char *regions[N_REGIONS]; // on the device; NULL: the plan has no byte in it
+    char *images[N_REGIONS];  // on the host
+    DeviceKernel *kernels;    // of the plan
+    Launch **launches;        // per program, per instruction
+    double **seconds;         // the same; NULL unless profiled
+    Stage *stages;            // per program
+    int slot;                 // that exec_input shows
+    DeviceGraph **graphs;     // per program, NULL: not recorded
+    int *graph_nodes;
+};
+
+/* exec.c */
+uint32_t exec_number(const Exec *exec, const PlanProgram *program); // n_programs: of another plan
+Status exec_run_segment(Exec *exec, uint32_t program, uint32_t segment);
+
+/* stage.c: all of it does nothing on a CPU, but for the images */
+Status stage_images(Exec *exec);                  // the host's images of regions that are mapped
+Status stage_program(Exec *exec, uint32_t number);
+void stage_release(Exec *exec);
+Status stage_fill(Exec *exec, uint32_t number, ExecFill fill, void *user); // the slots
+Status stage_begin(Exec *exec);                   // scalars go in
+Status stage_in(Exec *exec, uint32_t number, int microbatch);
+Status stage_out(Exec *exec, uint32_t number);    // metrics, outputs and scalars come out
+// Where the inputs of the slot lie that is shown; NULL if the buffer is no input.
+char *stage_input(const Exec *exec, uint32_t number, const PlanBuffer *buffer);
+
+#endif
