@@ -87,7 +87,7 @@ void vg_report_text(Text *text, const VgRecord *record, const VgScene *scene);
 // "softmax.cu:41 (inlined at softmax.cu:77), PTX line 212: ld.shared.f32 %f9, [%r4];"
 void vg_report_place(Text *text, const VgPlace *place);
 
-// Reports of a device, kept until cleared. Threads may add at the same time.
+// Reports of a device: counts by kind and the last text. Threads may add at the same time.
 typedef struct VgReports VgReports;
 VgReports *vg_reports_create(void);                     // NULL when out of memory
 void vg_reports_destroy(VgReports *reports);
