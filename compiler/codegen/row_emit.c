@@ -534,5 +534,5 @@ Status row_emit(Row *row, const char *name, Text *out) {
         { "row", filling(&em, 3, write_row) },
         { "finish", filling(&em, 2, finish_tile) },
     };
-    return template_expand("row.c", holes, COUNT_OF(holes), out);
+    return template_expand("cpu/row.c", holes, COUNT_OF(holes), out);
 }

@@ -7,7 +7,8 @@ Plan *plan_create(void) {
     if (!arena) return NULL;
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
-    plan->model = plan->target = "";
+    plan->model = "";
+    plan->target = "cpu";
     return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { N = 1 << 20 };
@@ -43,7 +44,10 @@ static void evaluate(const Arrays *x) {
     char dir[] = "/tmp/moec-templates-XXXXXX";
     assert_non_null(mkdtemp(dir));
     Text path = {0};
-    text_printf(&path, "%s/clear.c", dir);
+    Text cpu = {0};
+    text_printf(&cpu, "%s/cpu", dir);
+    assert_int_equal(mkdir(text_cstr(&cpu), 0700), 0);
+    text_printf(&path, "%s/clear.c", text_cstr(&cpu));
     assert_int_equal(file_write_atomic(text_cstr(&path), kernel, sizeof kernel - 1), OK);
     setenv("MOEC_TEMPLATES", dir, 1);
     Lab lab;
@@ -52,7 +56,9 @@ static void evaluate(const Arrays *x) {
     uint32_t id = lab_add(&lab, &desc);
     unsetenv("MOEC_TEMPLATES");
     unlink(text_cstr(&path));
+    rmdir(text_cstr(&cpu));
     rmdir(dir);
+    text_finish(&cpu);
     text_finish(&path);
     lab_compile(&lab);
     Binding b[] = {READ_F32("a", x->a),        READ_F32("b", x->b),

@@ -5,7 +5,9 @@
 #include "tests/kernels/rows_graph.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Maps ----------------------------------------------------------------------------------------- */
@@ -437,7 +439,10 @@ static void test_dead_lanes(void **state) {
     static const char nans[] = "float lane[LANES];\n"
                                "for (int i = 0; i < LANES; i++) lane[i] = __builtin_nanf(\"\");"
                                "float unused[1] = ";
-    static const char *const parts[] = { "prelude.h", "rows.h" };
+    static const char *const parts[] = { "cpu/prelude.h", "cpu/rows.h" };
+    char cpu[80];
+    snprintf(cpu, sizeof cpu, "%s/cpu", dir);
+    assert_int_equal(mkdir(cpu, 0700), 0);
     for (int i = 0; i < COUNT_OF(parts); i++) change_template(dir, parts[i], zeros, nans);
     setenv("MOEC_TEMPLATES", dir, 1);
     Rows rows;
@@ -456,6 +461,7 @@ static void test_dead_lanes(void **state) {
         unlink(text_cstr(&path));
         text_finish(&path);
     }
+    rmdir(cpu);
     rmdir(dir);
 }
 

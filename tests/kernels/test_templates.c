@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,7 +16,10 @@ static int setup(void **state) {
     (void)state;
     strcpy(templates, "/tmp/moec-templates-XXXXXX");
     strcpy(cache, "/tmp/moec-cache-XXXXXX");
+    char cpu[80];
     if (!mkdtemp(templates) || !mkdtemp(cache)) return -1;
+    snprintf(cpu, sizeof cpu, "%s/cpu", templates);
+    if (mkdir(cpu, 0700)) return -1;
     setenv("MOEC_TEMPLATES", templates, 1);
     setenv("MOEC_CACHE_DIR", cache, 1);
     return 0;
@@ -51,7 +55,7 @@ static Status generate(Plan *plan, const KernelDesc *desc) {
 }
 
 static void refused(const char *template, Status expected, const char *message) {
-    override("clear.c", template);
+    override("cpu/clear.c", template);
     Plan *plan = plan_create();
     assert_int_equal(generate(plan, &clear), expected);
     if (!strstr(status_message(), message))
@@ -95,7 +99,7 @@ static void test_lines(void **state) {
                                        {.name = "b", .offset = 64, .lr = 1},
                                        {.name = "c", .offset = 128, .lr = 1}};
     KernelDesc desc = {.family = FAMILY_ADAMW, .n = 48, .params = params, .n_params = 3};
-    override("adamw.c",
+    override("cpu/adamw.c",
              "static const struct { int64_t first; float lr, decay; } table_$entry[] = {\n    "
              "$table\n};\n"
              "void $entry(float *x, int64_t tile_begin, int64_t tile_end) {\n    wrong;\n}\n");
@@ -169,20 +173,20 @@ static void test_plan_check(void **state) {
     if (plan_check(plan) != OK) fail_msg("%s", status_message());
     plan_destroy(plan);
 
-    override("clear.c", retyped);
+    override("cpu/clear.c", retyped);
     plan = plan_of_clear();
     assert_int_not_equal(plan_check(plan), OK);
     assert_non_null(strstr(status_message(), "expected i32 for parameter \"x\""));
     plan_destroy(plan);
 
-    override("clear.c", made_const);
+    override("cpu/clear.c", made_const);
     plan = plan_of_clear();
     assert_int_not_equal(plan_check(plan), OK);
     assert_non_null(strstr(status_message(), "const parameter \"x\""));
     plan_destroy(plan);
 
     // Names are lowering's matter: it binds buffers by them and finds no "x" in this table.
-    override("clear.c", renamed);
+    override("cpu/clear.c", renamed);
     plan = plan_of_clear();
     assert_null(arg_named(plan, "x"));
     assert_non_null(arg_named(plan, "target"));

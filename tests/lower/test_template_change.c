@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/moec-templates-XXXXXX";
@@ -24,7 +25,7 @@ static void change(const char *from, const char *to)
     }
     assert_ptr_not_equal(at, text);
     text_add(&out, at);
-    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/sumsq.c", folder), text_cstr(&out), out.bytes), OK);
+    assert_int_equal(file_write_atomic(arena_printf(arena, "%s/cpu/sumsq.c", folder), text_cstr(&out), out.bytes), OK);
     text_finish(&out);
     arena_destroy(arena);
 }
@@ -64,7 +65,11 @@ static void test_parameters(void **state)
 static int setup(void **state)
 {
     (void)state;
-    return mkdtemp(folder) && !setenv("MOEC_TEMPLATES", folder, 1) &&
+    if (!mkdtemp(folder)) return -1;
+    char cpu[80];
+    snprintf(cpu, sizeof cpu, "%s/cpu", folder);
+    if (mkdir(cpu, 0700)) return -1;
+    return !setenv("MOEC_TEMPLATES", folder, 1) &&
                    !setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 1) ? 0 : -1;
 }
 
@@ -72,8 +77,10 @@ static int teardown(void **state)
 {
     (void)state;
     char path[64];
-    snprintf(path, sizeof path, "%s/sumsq.c", folder);
-    return unlink(path) || rmdir(folder);
+    snprintf(path, sizeof path, "%s/cpu/sumsq.c", folder);
+    if (unlink(path)) return -1;
+    snprintf(path, sizeof path, "%s/cpu", folder);
+    return rmdir(path) || rmdir(folder);
 }
 
 int main(void)

@@ -30,6 +30,16 @@ static PlanBuffer *buffer(PlanProgram *program, const char *name) {
 
 EDIT(no_model, plan->model = "")
 EDIT(no_target, plan->target = NULL)
+EDIT(wrong_target, plan->target = "cuda:sm_9")
+EDIT(threads_on_cpu, plan->kernels[0].threads = 64)
+EDIT(no_threads, plan->target = "cuda:sm_80")
+static void to_gpu(Plan *plan) {
+    plan->target = "cuda:sm_90a";
+    for (uint32_t i = 0; i < plan->n_kernels; i++) plan->kernels[i].threads = 32;
+}
+EDIT(half_warp, to_gpu(plan); plan->kernels[1].threads = 48)
+EDIT(much_shared, to_gpu(plan); plan->kernels[0].shared = (227 << 10) + 1)
+EDIT(many_blocks, to_gpu(plan); plan->kernels[0].tiles = 1LL << 31)
 EDIT(half_sequence, plan->sequence = 3)
 EDIT(no_tokens, plan->tokens = 0)
 EDIT(no_microbatches, plan->microbatches = 0)
@@ -185,7 +195,13 @@ EDIT(update_twice, STEP(plan)->buffers[10].offset = 0)
 static const Case cases[] = {
 #define CASE(edit, rule, message) {#edit, edit, rule, message}
     CASE(no_model, "head", "name of the model"),
-    CASE(no_target, "head", "name of the target"),
+    CASE(no_target, "head", "expected a target cpu or cuda:sm_N, found \"\""),
+    CASE(wrong_target, "head", "found \"cuda:sm_9\""),
+    CASE(threads_on_cpu, "kernels", "no threads and no shared memory on a CPU, found 64 and 0"),
+    CASE(no_threads, "kernels", "32 to 1024 threads in steps of 32, found 0"),
+    CASE(half_warp, "kernels", "32 to 1024 threads in steps of 32, found 48"),
+    CASE(much_shared, "kernels", "up to 232448 bytes of shared memory, found 232449"),
+    CASE(many_blocks, "kernels", "up to 2147483647 blocks, found 2147483648"),
     CASE(half_sequence, "head", "found 8 tokens in sequences of 3"),
     CASE(no_tokens, "head", "found 0 tokens"),
     CASE(no_microbatches, "head", "at least 1 microbatch, found 0"),
@@ -385,7 +401,7 @@ static void test_sweep(void **state) {
     int accepted = 0, refused = 0;
     for (uint64_t round = 0; round < 3000; round++) {
         Plan *plan = plan_create();
-        plan->model = plan->target = "x";
+        plan->model = "x";
         plan->tokens = plan->sequence = plan->microbatches = 1;
         sample_source(plan, "");
         sample_kernel(plan, "nothing", "", "", 1);
