@@ -30,6 +30,7 @@ typedef struct Cuda {
     int64_t memory;
     int units, sm; // sm: 90 of sm_90
     int graph_nodes;
+    int n_reports; // of the virtual GPU, known so far
     CUmodule *modules; // per source of the plan, NULL: none
     uint32_t n_modules;
     Timed *timed; // TIMED of them, made by the first timed launch
@@ -231,6 +232,16 @@ static Status cuda_load(Device *device, const Plan *plan, DeviceProgress progres
 
 /* Order --------------------------------------------------------------------------------------- */
 
+// What the virtual GPU finds without stopping (bytes read that nobody wrote) is a failure all the same.
+static Status check_reports(Cuda *cuda) {
+    int n = cuda->driver->vgpu_reports ? cuda->driver->vgpu_reports() : 0;
+    if (n <= cuda->n_reports) return OK;
+    int more = n - cuda->n_reports;
+    cuda->n_reports = n;
+    return status_fail(ERR_DEVICE, "%s: %d finding%s, the last:\n%s", cuda->name, more,
+                       more > 1 ? "s" : "", cuda->driver->vgpu_report());
+}
+
 // Waits, and books the times of what has ended.
 static Status cuda_synchronize(Device *device) {
     Cuda *cuda = (Cuda *)device;
@@ -244,7 +255,7 @@ static Status cuda_synchronize(Device *device) {
               event_elapsed(&ms, cuda->timed[i].from, cuda->timed[i].to));
         *cuda->timed[i].seconds += 1e-3 * (double)ms;
     }
-    return OK;
+    return check_reports(cuda);
 }
 
 static Status make_timed(Cuda *cuda) {
@@ -383,15 +394,16 @@ static Status open_device(Cuda *cuda, const char *arch, int ordinal) {
     int n = 0;
     TRY(driver_open(arch != NULL, &cuda->driver));
     if (arch) {
-        if (!cuda->driver->vgpu_arch)
+        if (!cuda->driver->vgpu_init)
             return status_fail(ERR_VERSION, "the library for --device vgpu is not the virtual GPU's\n"
                                "  hint: MOEC_VGPU_LIBRARY names libmoec-vgpu.so");
-        DRIVE(cuda, "the virtual GPU does not take this architecture", vgpu_arch(arch));
+        DRIVE(cuda, "the virtual GPU does not take this architecture", vgpu_init(arch));
     }
     CUresult result = cuda->driver->init(0);
     if (result == 0) result = cuda->driver->device_count(&n);
     if (result != 0 && result != CU_NO_DEVICE)
         return driver_fail_with(cuda->driver, result, "the CUDA driver does not start");
+    if (cuda->driver->vgpu_reports) cuda->n_reports = cuda->driver->vgpu_reports();
     if (ordinal >= n) return no_device(ordinal, n);
     DRIVE(cuda, "cannot open the GPU", device_get(&cuda->id, ordinal));
     TRY(ask_properties(cuda));

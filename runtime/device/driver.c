@@ -71,12 +71,20 @@ Status driver_open(bool virtual, const Driver **out) {
     return l->status == OK ? OK : status_fail(l->status, "%s", l->message);
 }
 
+// Faults of kernels are numbers from 700 on; the last report may be of an older one otherwise.
+static const char *details(const Driver *driver, CUresult result) {
+    enum { FIRST_FAULT = 700, LAST_FAULT = 799 };
+    const char *text = driver->vgpu_message ? driver->vgpu_message() : NULL;
+    if (driver->vgpu_report && result >= FIRST_FAULT && result <= LAST_FAULT)
+        text = driver->vgpu_report();
+    return text ? text : "";
+}
+
 Status driver_fail_with(const Driver *driver, CUresult result, const char *what) {
-    const char *name = "unknown", *text = "no text";
-    if (driver->error_name(result, &name) != 0 || !name) name = "unknown";
-    if (driver->error_text(result, &text) != 0 || !text) text = "no text";
-    const char *report = driver->vgpu_report ? driver->vgpu_report() : NULL;
-    bool more = report && *report;
-    return status_fail(result == CU_OUT_OF_MEMORY ? ERR_MEMORY : ERR_DEVICE, "%s: %s (%s, %d)%s%s",
-                       what, text, name, result, more ? "\n" : "", more ? report : "");
+    const char *name = NULL, *text = NULL;
+    if (driver->error_name(result, &name) != 0 || !name) name = "an error without a name";
+    if (driver->error_text(result, &text) != 0 || !text) text = "";
+    const char *more = details(driver, result);
+    return status_fail(result == CU_OUT_OF_MEMORY ? ERR_MEMORY : ERR_DEVICE, "%s: %s%s%s (%d)%s%s",
+                       what, text, text[0] ? ", " : "", name, result, more[0] ? "\n" : "", more);
 }

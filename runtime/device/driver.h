@@ -84,12 +84,14 @@ enum {
        unsigned shared, CUstream, void **params, void **extra))
 
 // Used where present: cuFuncGetParamInfo came with 12.4. The virtual GPU's own: which architecture it
-// is, before cuInit, and what its last fault has to say.
+// is, before cuInit; why a call failed; what it has found in kernels, and how often.
 #define DRIVER_OPTIONAL(X)                                                                         \
     X(function_param, cuFuncGetParamInfo, CUresult,                                                \
       (CUfunction, size_t index, size_t *offset, size_t *bytes))                                   \
-    X(vgpu_arch, vgpuSetArch, CUresult, (const char *arch))                                        \
-    X(vgpu_report, vgpuLastReport, const char *, (void))
+    X(vgpu_init, vgpuInit, CUresult, (const char *arch))                                           \
+    X(vgpu_message, vgpuLastMessage, const char *, (void))                                         \
+    X(vgpu_report, vgpuLastReport, const char *, (void))                                           \
+    X(vgpu_reports, vgpuReportCount, int, (void))
 
 typedef struct Driver {
 #define X(field, symbol, parameters) CUresult (*field) parameters;
@@ -103,7 +105,7 @@ typedef struct Driver {
 /* driver.c */
 // Opened once per process and kind. The virtual one is of one architecture at a time.
 Status driver_open(bool virtual, const Driver **out);
-// A failure as a Status: name and text of the error, and the virtual GPU's report if it has one.
+// A failure as a Status: name and text of the error, and what the virtual GPU has to say of it.
 Status driver_fail_with(const Driver *driver, CUresult result, const char *what);
 
 #endif

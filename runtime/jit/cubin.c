@@ -2,7 +2,8 @@
 // Reads a cubin, which is an ELF file for a GPU. What is used of it:
 //
 //   .text.ENTRY      the code; registers of a thread in the high byte of sh_info
-//   .nv.shared.ENTRY size: static shared memory
+//   .nv.shared.ENTRY size: static shared memory, and behind 1 KiB of the system's from sm_90 on, where
+//                    there is also a section .nv.shared.reserved.0
 //   .nv.info         records of all kernels, by number of their symbol: frame size (0x11)
 //   .nv.info.ENTRY   records of one: parameters (0x17: ordinal, offset, size), their bytes (0x19)
 //
@@ -16,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FORMAT_SIZED = 4 };
+enum { FORMAT_SIZED = 4, RESERVED = 1024 };
 enum { ATTR_FRAME_SIZE = 0x11, ATTR_KPARAM_INFO = 0x17, ATTR_CBANK_PARAM_SIZE = 0x19,
        ATTR_REGCOUNT = 0x2f, ATTR_KPARAM_INFO_V2 = 0x45 };
 
@@ -156,7 +157,10 @@ Status cubin_read(const char *cubin, size_t n, const char *entry, CubinKernel *o
     read_own_records(contents(&elf, &info), out);
     if (find_section(&elf, ".nv.info", "", &info))
         read_common_records(contents(&elf, &info), symbol_of_entry(&elf), out);
-    if (find_section(&elf, ".nv.shared.", entry, &info)) out->shared = (int)info.sh_size;
+    if (find_section(&elf, ".nv.shared.", entry, &info)) {
+        bool reserved = find_section(&elf, ".nv.shared.reserved.0", "", &text);
+        out->shared = (int)(info.sh_size - (reserved && info.sh_size >= RESERVED ? RESERVED : 0));
+    }
     return OK;
 }
 

@@ -201,7 +201,8 @@ static bool read_all(int fd, void *bytes, size_t n) {
 }
 
 // The lines from the first error on, as many as a message holds.
-static Status refused(const CudaUnit *unit, const JitImage *image, const Reply *reply) {
+static Status refused(const Jobs *jobs, const CudaUnit *unit, const JitImage *image,
+                      const Reply *reply) {
     const char *from = image->log ? strstr(image->log, "error") : NULL;
     if (!from) from = image->log ? image->log : "";
     while (image->log && from > image->log && from[-1] != '\n') from--;
@@ -209,9 +210,9 @@ static Status refused(const CudaUnit *unit, const JitImage *image, const Reply *
     for (int lines = 0; from[bytes] && bytes < MESSAGE_BYTES; bytes++)
         if (from[bytes] == '\n' && ++lines == MESSAGE_LINES) break;
     while (bytes && from[bytes - 1] == '\n') bytes--;
-    return status_fail(ERR_COMPILE, "NVRTC %d.%d refused %s (%d):\n%.*s\n"
+    return status_fail(ERR_COMPILE, "NVRTC %d.%d refused %s with %s (%d):\n%.*s\n"
                        "  hint: set MOEC_JIT_DUMP=DIR to keep the source",
-                       nvrtc.major, nvrtc.minor, unit->name, reply->result, bytes, from);
+                       nvrtc.major, nvrtc.minor, unit->name, jobs->options[0], reply->result, bytes, from);
 }
 
 // A worker whose pipe ended: all is well if it found no more work.
@@ -246,7 +247,7 @@ static Status take(const Jobs *jobs, Worker *worker, int *unit) {
     if (!read_all(worker->fd, block, reply.n_ptx) || !read_all(worker->fd, cubin, reply.n_cubin) ||
         !read_all(worker->fd, log, reply.n_log))
         return ended(worker);
-    if (reply.result != 0) return refused(u, &u->image, &reply);
+    if (reply.result != 0) return refused(jobs, u, &u->image, &reply);
     if (((jobs->code & JIT_PTX) && !reply.n_ptx) || ((jobs->code & JIT_CUBIN) && !reply.n_cubin))
         return status_fail(ERR_COMPILE, "NVRTC %d.%d gave no code for %s", nvrtc.major, nvrtc.minor,
                            u->name);
