@@ -130,6 +130,7 @@ Status vg_team_create(VgMemThread *thread, VgTeam **out) {
     if (!team) return status_fail(ERR_MEMORY, "no memory for a block");
     team->thread = thread;
     team->n_ctas = launch->shape.cluster_ctas;
+    team->last_clock = &team->clocks;
     size_t words = (size_t)(launch->shape.local_bytes + 3) / 4 * launch->n_agents;
     team->arena = arena_create();
     team->warps = calloc(launch->n_agents, sizeof *team->warps);
@@ -177,8 +178,7 @@ void vg_team_begin(VgTeam *team, uint32_t cluster) {
         memset(cta->write_site, 0, granules * sizeof *cta->write_site);
     }
     memset(team->warps, 0, launch->n_agents * sizeof *team->warps);
-    // Clocks are kept for the next cluster: all of them return to the free list.
-    team->free_clocks = team->clocks;
+    team->free_clocks = team->clocks; // all may be handed out again
 }
 
 void vg_warp_begin(VgTeam *team, VgWarpMem *warp, uint32_t rank, uint32_t index) {
@@ -201,7 +201,6 @@ void vg_warp_begin(VgTeam *team, VgWarpMem *warp, uint32_t rank, uint32_t index)
     warp->clock = vg_clock_create(team);
     warp->clock->gen = team->gen;
     warp->clock->at[agent] = 1;
-    warp->clock->empty = false;
     warp->turn = 1;
     team->warps[agent] = warp;
     team->n_live++;

@@ -181,9 +181,9 @@ struct VgWarpMem {
     struct VgPlaceMem *own;      // shared memory of its CTA
     uint8_t *local;              // 4 bytes of lane 0, of lane 1, ... lane 31, then the next 4 bytes
     uint32_t (*local_init)[4];   // per word of local memory: lanes whose byte 0..3 was written
-    VgClock *clock, *fenced, *seen;  // own; as of the last releasing fence; collected for the next one
-    const struct VgKnown *known;     // of other teams; NULL: nothing
-    const struct VgKnown *fenced_known, *seen_known;
+    VgClock *clock;              // of the agents of its team
+    const struct VgKnown *known; // of other teams; NULL: nothing
+    const struct VgKnown *fenced, *seen; // what the last fence released; what the next one will acquire
     struct { uint64_t key; uint32_t id; } cache[8]; // (site, turn) -> id of its global access
 };
 

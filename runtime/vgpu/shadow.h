@@ -68,6 +68,7 @@ typedef struct VgPlaceMem {
     VgAlloc *alloc;              // global and const
     VgTeam *team;                // shared
     uint32_t rank;
+    uint64_t origin;             // of host within its allocation, a multiple of VG_LINE
     bool shared, gone;           // gone: the CTA has exited
 } VgPlaceMem;
 
@@ -105,7 +106,6 @@ struct VgClock {
     uint32_t gen;                // of the team; an older one stands for nothing
     uint32_t *at;                // team->n_agents
     const struct VgKnown *known;
-    bool empty;
     VgClock *next;
 };
 
@@ -170,7 +170,7 @@ struct VgTeam {
     uint32_t n_live;
     uint8_t *local;
     uint32_t (*local_init)[4];
-    VgClock *clocks, *free_clocks;
+    VgClock *clocks, **last_clock, *free_clocks; // all; the list's end; those to be handed out again
     Arena *arena;
 };
 
@@ -204,14 +204,16 @@ VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t 
 // Fills the record's head; returns `fault`.
 VgFault vg_mem_fault(VgWarpMem *warp, const VgSite *site, VgFault fault, uint32_t lane,
                      uint64_t address, const char *detail, ...) PRINTF_LIKE(6, 7);
-// The faults a line's shadow found: which granule, hence lane, is worked out again.
+// Completes the record of a fault that the shadow found at a granule: `offsets` are the lanes'.
 VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *place, uint32_t mask,
                         const uint32_t *offsets, uint64_t granule);
 const char *vg_space_name(VgSpace space);
 
-/* mem_touch.c: the shadow's part of an access to a run of bytes, one granule at a time */
+// The shadow's part of an access to a run of bytes.
 VgFault vg_touch_run(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane,
                      const VgPlaceMem *place, uint64_t offset, uint32_t bytes);
+
+extern VgAccessFn vg_atom_access; // mem_atom.c
 
 static inline uint32_t vg_site_kind(const VgSite *site, VgAccess access) {
     return VG_KIND(access, access == VG_ATOMIC || site->sem >= VG_VOLATILE, site->scope);
