@@ -2,7 +2,7 @@
 // Row programs: a group of nodes over one row axis as C source. The parts are listed in row.h.
 #include "compiler/codegen/row.h"
 
-static Status check(const KernelDesc *desc, const RowBody *b) {
+Status row_check(const KernelDesc *desc, const RowBody *b) {
     if (b->row == ROW_R) {
         int32_t experts = b->model->nodes[b->route].attr.route.experts;
         if (desc->experts != experts) {
@@ -28,7 +28,7 @@ static Status check(const KernelDesc *desc, const RowBody *b) {
 Status row_function(const KernelDesc *desc, const RowBody *body, const char *name,
                     const char *load_prefix, const char *store_prefix, Text *out, Text *parameters,
                     Text *arguments) {
-    TRY(check(desc, body));
+    TRY(row_check(desc, body));
     Arena *arena = arena_create();
     if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     Row row = { .arena = arena, .desc = desc, .body = body, .m = body->model };

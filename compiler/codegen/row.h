@@ -98,8 +98,13 @@ typedef struct RowLoop {
     uint32_t n_tasks, cap_tasks;
 } RowLoop;
 
+// Where a row program runs: as vectors of a CPU, or as warps of a GPU, which hold kept values in
+// shared memory.
+typedef enum RowMachine { ROW_CPU, ROW_GPU } RowMachine;
+
 typedef struct Row {
     Arena *arena;
+    RowMachine machine;
     const KernelDesc *desc;
     const RowBody *body;
     const Model *m;
@@ -148,7 +153,10 @@ void row_plan(Row *row);
 
 /* row_emit.c ----------------------------------------------------------------------------------- */
 
-Status row_emit(Row *row, const char *name, Text *out); // the function
+Status row_emit(Row *row, const char *name, Text *out); // the function, for a CPU
+// The kernel, for a GPU.
+Status row_emit_gpu(Row *row, const char *entry, Text *out, CudaShape *shape);
+Status row_check(const KernelDesc *desc, const RowBody *body); // that a description makes sense
 void row_memory(const RowBody *body, const char *load_prefix, const char *store_prefix,
                 Text *parameters, Text *arguments);
 

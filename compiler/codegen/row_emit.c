@@ -13,6 +13,10 @@ static RowVal *at(const Emit *em, uint32_t val) {
     return &em->row->vals[val];
 }
 
+static bool is_gpu(const Emit *em) {
+    return em->row->machine == ROW_GPU;
+}
+
 static bool lane_sum(const RowVal *v) {
     return (v->op == OP_SUM || v->op == OP_AMAX) && !v->serial;
 }
@@ -214,7 +218,7 @@ static void nest(Emit *em, int axis) {
     emit_line(em, "for (int64_t %s = 0; %s < %lld; %s%s) {", var, var, (long long)size, var,
               lanes ? " += LANES" : "++");
     em->indent++;
-    em->tail = lanes && size % 16;
+    em->tail = lanes && size % emit_lanes(em);
     uint32_t mark = em->n_memos;
     if (em->tail) {
         emit_line(em, "const int64_t n = min_of(%lld - %s, LANES);", (long long)size, var);
@@ -277,7 +281,7 @@ static void top_k(Emit *em, const RowLoop *l) {
         else
             emit_line(em, "top_row(m%u, %d, 1, t%u);", from, n, val);
         emit_define(em, val, emit_text(em, rows ? "t%u" : "vi_splat(t%u[0])", val));
-        if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = x%u[0];", val, val);
+        if (v->array) emit_line(em, rows ? "vi_store(m%u, x%u);" : "m%u[0] = t%u[0];", val, val);
         return;
     }
     emit_line(em, "for (int64_t i = 0; i < %lld; i++) {", times);
@@ -295,6 +299,7 @@ static void top_k(Emit *em, const RowLoop *l) {
 static void loop(Emit *em, int number) {
     const RowLoop *l = &em->row->loops[number];
     heading(em, l);
+    if (is_gpu(em)) emit_line(em, "__syncwarp();");
     em->loop = number;
     if (l->alone) {
         top_k(em, l);
@@ -345,6 +350,11 @@ void row_memory(const RowBody *body, const char *load_prefix, const char *store_
 static void parameters(Emit *em) {
     const RowBody *b = em->row->body;
     list_memory(b, "l", "s", true, em->out);
+    if (is_gpu(em)) { // a kernel's own parameters, and nothing after them
+        while (em->out->bytes && strchr(", ", em->out->at[em->out->bytes - 1]))
+            em->out->at[--em->out->bytes] = 0;
+        return;
+    }
     text_add(em->out, "const float *const *acc, const int64_t *acc_stride, ");
     for (uint32_t i = 0; i < b->n_stores; i++) {
         if (!b->stores[i].operand) continue;
@@ -358,13 +368,14 @@ static int64_t scratch_bytes(const Emit *em) {
     for (uint32_t val = 1; val < em->row->n_vals; val++) {
         const RowVal *v = at(em, val);
         if (v->live && in_array(v))
-            bytes += 4 * row_features(&v->shape) * (em->row->by_rows ? 16 : 1);
+            bytes += 4 * row_features(&v->shape) * (em->row->by_rows ? emit_lanes(em) : 1);
     }
     return bytes;
 }
 
 static void memory(Emit *em) {
     const Row *row = em->row;
+    int64_t used = 0; // of a warp's scratch, in numbers
     const char *where = scratch_bytes(em) > ROW_STACK ? "static _Thread_local " : "";
     for (uint32_t val = 1; val < row->n_vals; val++) {
         const RowVal *v = at(em, val);
@@ -380,14 +391,100 @@ static void memory(Emit *em) {
             emit_line(em, "static const float t%u[%lld] = {%s\n    };", val, n, text_cstr(&text));
             text_finish(&text);
         } else if (!row_leaf(v) && v->op != ROW_VIEW && in_array(v)) {
+            if (is_gpu(em)) {
+                emit_line(em, "%s *const m%u = (%s *)scratch + %lld;", emit_c_type(v), val,
+                          emit_c_type(v), (long long)used);
+                used += n * (row->by_rows ? emit_lanes(em) : 1);
+                continue;
+            }
             emit_line(em, "%s_Alignas(64) %s m%u[%lld%s];", where, emit_c_type(v), val, n,
                       row->by_rows ? " * LANES" : "");
         }
     }
 }
 
+static bool finds(const Row *row, RowFind how) {
+    for (uint32_t i = 0; i < row->body->n_loads; i++) {
+        if (emit_find(row, i) == how) return true;
+    }
+    return false;
+}
+
+static int32_t experts_of(const Row *row) {
+    return row->m->nodes[row->body->route].attr.route.experts;
+}
+
+// Numbers of all partial records of a tile.
+static int64_t record_numbers(const Row *row) {
+    int64_t n = 0;
+    for (uint32_t i = 0; i < row->body->n_stores; i++) {
+        const RowStore *s = &row->body->stores[i];
+        if (s->partial) n += type_features(model_type(row->m, s->node));
+    }
+    return n * (row->by_rows && row->machine == ROW_GPU ? 32 : 1);
+}
+
+// A warp's records: in shared memory behind the scratch of all warps.
+static void start_records(Emit *em) {
+    const Row *row = em->row;
+    int64_t used = 0;
+    for (uint32_t i = 0; i < row->body->n_stores; i++) {
+        const RowStore *s = &row->body->stores[i];
+        if (!s->partial) continue;
+        long long n = (long long)type_features(model_type(row->m, s->node)) *
+                      (row->by_rows ? emit_lanes(em) : 1);
+        emit_line(em, "float *%c%u = records + warp_id() * %lld + %lld;", row->by_rows ? 'q' : 'w',
+                  i, (long long)record_numbers(row), (long long)used);
+        emit_line(em, "for (int64_t j = 0; j < %lld; j += LANES) v_store_n(%c%u + j, %s, %lld - j);",
+                  n, row->by_rows ? 'q' : 'w', i,
+                  is_max(em, s) ? "v_of_bits(vi_splat(NO_ROWS))" : "v_splat(0.0f)", n);
+        used += n;
+    }
+    if (row->body->row == ROW_R && !row->by_rows && finds(row, FIND_EXPERT)) {
+        emit_line(em, "int32_t expert_now = first < last ? expert_of(l%d, %d, first) : 0;",
+                  row->offsets, experts_of(row));
+    }
+}
+
+// Records of warps joined in their order, then, of rows on lanes, over lanes.
+static void finish_records(Emit *em) {
+    const Row *row = em->row;
+    int64_t used = 0;
+    if (record_numbers(row)) emit_line(em, "__syncthreads();");
+    for (uint32_t i = 0; i < row->body->n_stores; i++) {
+        const RowStore *s = &row->body->stores[i];
+        if (!s->partial) continue;
+        long long features = (long long)type_features(model_type(row->m, s->node)),
+                  n = (long long)record_numbers(row);
+        bool max = is_max(em, s);
+        // A warp for a feature of which every lane has a part, or a thread for a feature.
+        emit_line(em, row->by_rows
+                          ? "for (int64_t i = warp_id(); i < %lld; i += blockDim.x / WARP) {"
+                          : "for (int64_t i = threadIdx.x; i < %lld; i += blockDim.x) {",
+                  features);
+        emit_line(em, "    float x = %s;", max ? "__int_as_float(NO_ROWS)" : "0.0f");
+        emit_line(em, "    for (int w = 0; w < blockDim.x / WARP; w++) {");
+        const char *part =
+            row->by_rows ? emit_text(em, "records[w * %lld + %lld + i * LANES + lane_id()]", n,
+                                     (long long)used)
+                         : emit_text(em, "records[w * %lld + %lld + i]", n, (long long)used);
+        emit_line(em, max ? "        x = v_max_rows(%s, x);" : "        x = x + %s;", part);
+        emit_line(em, "    }");
+        if (row->by_rows) emit_line(em, "    x = %s(x);", max ? "v_max_rows_lane" : "v_sum");
+        emit_line(em, row->by_rows ? "    if (lane_id() == 0) s%u[blockIdx.x * %lldL + i] = x;"
+                                   : "    s%u[blockIdx.x * %lldL + i] = x;",
+                  i, features);
+        emit_line(em, "}");
+        used += features * (row->by_rows ? emit_lanes(em) : 1);
+    }
+}
+
 static void start_tile(Emit *em) {
     const Row *row = em->row;
+    if (is_gpu(em)) {
+        start_records(em);
+        return;
+    }
     for (uint32_t i = 0; i < row->body->n_stores; i++) {
         const RowStore *s = &row->body->stores[i];
         if (!s->partial) continue;
@@ -409,6 +506,10 @@ static void start_tile(Emit *em) {
 
 static void finish_tile(Emit *em) {
     const Row *row = em->row;
+    if (is_gpu(em)) {
+        finish_records(em);
+        return;
+    }
     for (uint32_t i = 0; row->by_rows && i < row->body->n_stores; i++) {
         const RowStore *s = &row->body->stores[i];
         if (!s->partial) continue;
@@ -416,13 +517,6 @@ static void finish_tile(Emit *em) {
                   (long long)type_features(model_type(row->m, s->node)), i,
                   is_max(em, s) ? "v_max_rows_lane" : "v_sum", i);
     }
-}
-
-static bool finds(const Row *row, RowFind how) {
-    for (uint32_t i = 0; i < row->body->n_loads; i++) {
-        if (emit_find(row, i) == how) return true;
-    }
-    return false;
 }
 
 static void start_row(Emit *em) {
@@ -460,6 +554,16 @@ static void start_row(Emit *em) {
 static void start_rows(Emit *em) {
     emit_line(em, "const int64_t n = min_of(last - row, LANES);");
     emit_line(em, "const VI live = vi_below(n);");
+    if (is_gpu(em)) {
+        const char *mine = "(lane_id() < n ? row + lane_id() : row)";
+        if (finds(em->row, FIND_EXPERT))
+            emit_line(em, "const VI expert = expert_of(l%d, %d, %s);", em->row->offsets,
+                      experts_of(em->row), mine);
+        if (finds(em->row, FIND_SEQUENCE))
+            emit_line(em, "const VI sequence = (int32_t)(%s / %lld);", mine,
+                      (long long)em->row->desc->sequence);
+        return;
+    }
     if (finds(em->row, FIND_EXPERT)) {
         emit_line(em, "VI expert;");
         emit_line(em, "for (int64_t i = 0; i < LANES; i++) {");
@@ -512,13 +616,17 @@ static Status check_scratch(Emit *em) {
         (long long)(bytes >> 20), ROW_SCRATCH >> 20);
 }
 
+static const char *number(Emit *em, int64_t n) {
+    return emit_text(em, "%lld", (long long)n);
+}
+
 Status row_emit(Row *row, const char *name, Text *out) {
     Emit em = { .row = row, .arena = row->arena };
     TRY(check_scratch(&em));
-    const char *rows = emit_text(&em, "%lld", (long long)row->desc->rows);
+    const char *rows = number(&em, row->desc->rows);
     if (row->body->row == ROW_R) {
         rows = emit_text(&em, "min_of(%s, l%d[%d])", rows, row->offsets,
-                         row->m->nodes[row->body->route].attr.route.experts);
+                         experts_of(row));
     }
     char tile[16];
     snprintf(tile, sizeof tile, "%d", ROW_TILE);
@@ -535,4 +643,72 @@ Status row_emit(Row *row, const char *name, Text *out) {
         { "finish", filling(&em, 2, finish_tile) },
     };
     return template_expand("cpu/row.c", holes, COUNT_OF(holes), out);
+}
+
+/* On a GPU ------------------------------------------------------------------------------------- */
+
+enum {
+    GPU_WARPS = 8,             // per block, where shared memory has room for as many
+    GPU_SHARED = 96 << 10,     // bytes per block: what every GPU from sm_80 on has
+    GPU_AGAIN = 8,             // rows per warp where something is computed once for all of them
+};
+
+// Warps per block. Every warp has its own scratch and records.
+static Status gpu_warps(const Emit *em, bool partial, int *warps) {
+    int64_t bytes = scratch_bytes(em) + 4 * record_numbers(em->row);
+    *warps = bytes ? (int)min_i64(GPU_WARPS, GPU_SHARED / bytes) : GPU_WARPS;
+    while (*warps & (*warps - 1)) (*warps)--; // of a tile each has the same share
+    if (partial && em->row->by_rows) *warps = (int)min_i64(*warps, ROW_TILE / emit_lanes(em));
+    if (*warps) return OK;
+    return status_fail(ERR_INPUT,
+                       "a row program keeps %lld KiB per row, expected at most %d on a GPU\n"
+                       "  hint: reshapes, transposes and slices of very wide computed rows are "
+                       "what is kept",
+                       (long long)(bytes >> 10), GPU_SHARED >> 10);
+}
+
+static bool has_rowless(const Row *row) {
+    for (uint32_t i = 0; i < row->n_loops; i++)
+        if (row->loops[i].rowless) return true;
+    return false;
+}
+
+Status row_emit_gpu(Row *row, const char *entry, Text *out, CudaShape *shape) {
+    Emit em = { .row = row, .arena = row->arena };
+    bool partial = record_numbers(row) != 0;
+    int warps;
+    TRY(gpu_warps(&em, partial, &warps));
+    int step = row->by_rows ? emit_lanes(&em) : 1;
+    int64_t per_warp = partial             ? ROW_TILE / warps
+                       : has_rowless(row)  ? max_i64(GPU_AGAIN, step)
+                                           : step;
+    int64_t scratch = scratch_bytes(&em) / 4;
+    *shape = (CudaShape){ .tiles = div_up(row->desc->rows, per_warp * warps),
+                          .threads = warps * 32,
+                          .shared = (int32_t)(4 * warps * (scratch + record_numbers(row))) };
+    const char *rows = number(&em, row->desc->rows);
+    if (row->body->row == ROW_R)
+        rows = emit_text(&em, "min_of(%s, l%d[%d])", rows, row->offsets, experts_of(row));
+    const char *records =
+        partial ? emit_text(&em, "    float *const records = (float *)memory + %lld;\n",
+                            (long long)(warps * scratch))
+                : "";
+    const Hole holes[] = {
+        { "entry", entry },
+        { "parameters", filling(&em, 0, parameters) },
+        { "threads", number(&em, shape->threads) },
+        { "scratch", number(&em, scratch) },
+        { "per_warp", number(&em, per_warp) },
+        { "step", number(&em, step) },
+        { "tile", number(&em, ROW_TILE) },
+        { "partial", partial ? "1" : "0" },
+        { "rows", rows },
+        { "memory", emit_text(&em, "%s%s", records, filling(&em, 1, memory)) },
+        { "before", filling(&em, 1, write_before) },
+        { "start", filling(&em, 2, start_tile) },
+        { "row", filling(&em, 3, write_row) },
+        { "finish", filling(&em, 2, finish_tile) },
+    };
+    TRY(template_expand("cuda/rows.h", NULL, 0, out));
+    return template_expand("cuda/row.cu", holes, COUNT_OF(holes), out);
 }

@@ -5,7 +5,8 @@
 // Names in the source: l, s: parameters; r, w: the same at the current row; t: constant vectors; m:
 // values kept in memory; x: values in registers; a: accumulators of lanes; q: partial sums of
 // lanes; j: the axis that lanes run along, n: how many of the 16 are live, `live` the mask of them;
-// i, k: other axes.
+// i, k: other axes. On a GPU lanes are the threads of a warp (templates/cuda/rows.h), and a value kept
+// in memory is seen by other lanes after the __syncwarp at the head of the next loop.
 #ifndef MOEC_ROW_EMIT_H
 #define MOEC_ROW_EMIT_H
 
@@ -50,6 +51,9 @@ void emit_line(Emit *em, const char *format, ...) PRINTF_LIKE(2, 3);
 const char *emit_text(Emit *em, const char *format, ...) PRINTF_LIKE(2, 3);
 const char *emit_define(Emit *em, uint32_t val,
                         const char *expression); // const V x7 = ..; gives "x7"
+static inline int emit_lanes(const Emit *em) { // LANES of the source
+    return em->row->machine == ROW_GPU ? 32 : 16;
+}
 static inline const char *emit_v(const RowVal *val) {
     return val->kind == KIND_REAL ? "v" : "vi";
 }

@@ -355,14 +355,21 @@ static const char *inside(Emit *em, const char *ids, int64_t limit, bool lanes) 
     return emit_text(em, "(%s >= 0) & (%s < %lld)%s", ids, ids, (long long)limit, live);
 }
 
+// The number that all lanes have.
+static const char *first_lane(Emit *em, const char *x) {
+    return em->row->machine == ROW_GPU ? x : emit_text(em, "%s[0]", x);
+}
+
 // One row for all lanes: an address, then an ordinary read.
 static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index,
                             const char *const *ids) {
     const RowVal *v = at(em, val), *base = at(em, v->far.base);
-    emit_line(em, "const int64_t i%u = %s[0];", val, ids[0]);
+    emit_line(em, "const int64_t i%u = %s;", val, first_lane(em, ids[0]));
     const char *id = emit_text(em, "i%u", val);
     const char *second =
-        v->step2 ? emit_text(em, " + %s[0] * %lldL", ids[1], (long long)v->step2) : "";
+        v->step2
+            ? emit_text(em, " + %s * %lldL", first_lane(em, ids[1]), (long long)v->step2)
+            : "";
     const char *start =
         emit_text(em, "(%s + %s * %lld%s)", pointer, id, (long long)v->step, second);
     return emit_text(em, "%s ? %s : %s_splat(0)", inside(em, id, v->limit, false),
@@ -381,7 +388,7 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
     if (rows && v->near && !load && b->op != OP_CONSTANT) { // kept values: [feature][16 rows]
         start = emit_text(em, "%s + (%s) * LANES", pointer, index.text);
         where = "vi_iota()";
-        step *= 16;
+        step *= emit_lanes(em);
     } else if (rows && v->near && load && emit_find(em->row, b->load) == FIND_ACC) {
         int acc = emit_acc(em->row, b->load);
         start = emit_text(em, "acc[%d] + (row - row_begin) * acc_stride[%d] + %s", acc, acc,
