@@ -78,7 +78,7 @@ void vg_memory_destroy(VgMemory *memory) {
     for (int w = 0; w < 2; w++) {
         if (!memory->pages[w]) continue;
         VgAlloc *last = NULL;
-        for (size_t page = 0; page < VG_WINDOW_PAGES && page < memory->next_page[w]; page++) {
+        for (size_t page = 0; page < memory->end_page[w]; page++) {
             VgAlloc *alloc = memory->pages[w][page];
             if (alloc && alloc != last) {
                 unmap(alloc);
@@ -115,6 +115,7 @@ static uint64_t take_pages(VgMemory *memory, int window, uint64_t n) {
             free(dead);
         }
         memory->next_page[window] = at + 1;
+        if (at + 1 > memory->end_page[window]) memory->end_page[window] = at + 1;
         return first;
     }
     return 0;

@@ -9,7 +9,7 @@
 
 // Ids have run out: what they say is history. Only between launches.
 static void forget_history(VgMemory *memory) {
-    for (size_t page = 0; page < memory->next_page[0]; page++) {
+    for (size_t page = 0; page < memory->end_page[0]; page++) {
         VgAlloc *alloc = memory->pages[0][page];
         if (alloc && alloc->live && alloc->history)
             memset(alloc->history, 0, VG_LINES(alloc->bytes) * (VG_LINE / 4) * sizeof *alloc->history);

@@ -47,7 +47,7 @@ struct VgMemory {
     VgMemoryOptions options;
     pthread_mutex_t lock;
     _Atomic(VgAlloc *) *pages[2];        // global, const: the allocation that owns a page
-    uint64_t next_page[2];
+    uint64_t next_page[2], end_page[2];  // where to go on; beyond all that were ever used
     uint64_t used, serial;
     VgAlloc *dead;               // to be unmapped when no launch runs
     int launches;                // running
