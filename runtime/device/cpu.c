@@ -74,12 +74,6 @@ static Status cpu_fill(Device *device, void *at, uint32_t word, int64_t bytes) {
 static Status cpu_load(Device *device, const Plan *plan, DeviceProgress progress, void *user,
                        DeviceKernel *kernels) {
     Cpu *cpu = (Cpu *)device;
-    PlanTarget target;
-    if (!plan_target(plan->target, &target) || target.cuda)
-        return status_fail(ERR_ARGUMENT,
-                           "the plan is for %s and cannot run on a CPU\n"
-                           "  hint: --device cuda, or --device vgpu:%s without a GPU",
-                           plan->target, target.cuda ? plan->target + strlen("cuda:") : "sm_80");
     TRY(jit_load(plan, progress, user, &cpu->jit));
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         kernels[i] = (DeviceKernel){ .tiles = jit_function(cpu->jit, i),

@@ -136,18 +136,14 @@ static Status cuda_fill(Device *device, void *at, uint32_t word, int64_t bytes) 
 // The architecture to compile for: this GPU's, or the plan's own if it asks for all of one.
 static Status choose_arch(const Cuda *cuda, const Plan *plan, char arch[16]) {
     PlanTarget target;
-    if (!plan_target(plan->target, &target) || !target.cuda)
-        return status_fail(ERR_ARGUMENT,
-                           "the plan is for %s and cannot run on a GPU\n"
-                           "  hint: --device cpu, or make the plan with --device of a GPU",
-                           plan->target);
+    if (!plan_target(plan->target, &target)) return status_fail(ERR_INTERNAL, "%s", plan->target);
     bool fits = target.letter == 'a'   ? target.sm == cuda->sm
                 : target.letter == 'f' ? target.sm / 10 == cuda->sm / 10 && target.sm <= cuda->sm
                                        : target.sm <= cuda->sm;
     if (!fits)
         return status_fail(ERR_ARGUMENT,
                            "the plan is for %s, this is %s, an sm_%d\n"
-                           "  hint: make the plan with --device %s%s",
+                           "  hint: lower the spec again with --device %s%s",
                            plan->target, cuda->name, cuda->sm, cuda->is_virtual ? "vgpu:" : "cuda",
                            cuda->is_virtual ? cuda->target + strlen("cuda:") : "");
     if (target.letter) snprintf(arch, 16, "sm_%d%c", target.sm, target.letter);

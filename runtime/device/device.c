@@ -41,11 +41,6 @@ static Status parse_name(const char *text, Name *out) {
                        text);
 }
 
-Status device_check_name(const char *name) {
-    Name unused;
-    return parse_name(name, &unused);
-}
-
 Status device_target(const char *name, Arena *arena, const char **target) {
     Name parsed;
     TRY(parse_name(name, &parsed));
@@ -57,6 +52,35 @@ Status device_target(const char *name, Arena *arena, const char **target) {
     *target = arena_strdup(arena, device->api->info(device).target);
     device_close(device);
     return OK;
+}
+
+Status device_takes(const char *name, const char *target) {
+    Name parsed;
+    PlanTarget plan;
+    TRY(parse_name(name, &parsed));
+    if (!plan_target(target, &plan))
+        return status_fail(ERR_INPUT, "expected a plan for cpu or cuda:sm_N, found one for '%s'",
+                           target);
+    if (plan.cuda == (parsed.kind != KIND_CPU)) return OK;
+    if (plan.cuda)
+        return status_fail(ERR_ARGUMENT,
+                           "the plan is for %s and cannot run on a CPU\n"
+                           "  hint: --device cuda, or --device vgpu:%s without a GPU",
+                           target, target + strlen("cuda:"));
+    return status_fail(ERR_ARGUMENT,
+                       "the plan is for a CPU and cannot run on --device %s\n"
+                       "  hint: lower the spec again with --device %s",
+                       name, name);
+}
+
+Status device_fits(const char *name, const char *target) {
+    TRY(device_takes(name, target));
+    Arena *arena = arena_create();
+    if (!arena) return status_fail(ERR_MEMORY, "no memory to look for a device");
+    const char *unused;
+    Status status = device_target(name, arena, &unused);
+    arena_destroy(arena);
+    return status;
 }
 
 const char *device_of_target(const char *target) {

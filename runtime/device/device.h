@@ -77,10 +77,12 @@ struct Device {
 };
 
 /* device.c */
-// Whether `name` is a device by its form. Nothing is opened.
-Status device_check_name(const char *name);
 // The target of plans for a device. Opens it only where the name does not say: cuda.
 Status device_target(const char *name, Arena *arena, const char **target);
+// Whether a device takes plans for a target by its name, and whether it is there (a virtual GPU is not
+// opened for this).
+Status device_takes(const char *name, const char *target);
+Status device_fits(const char *name, const char *target);
 // The device a plan is for when nobody says: "cpu", or "cuda".
 const char *device_of_target(const char *target);
 Status device_open(const char *name, Pool *pool, Device **out);

@@ -40,11 +40,24 @@ static void expand_program(Exec *exec, uint32_t number) {
     }
 }
 
+Status exec_fits(const char *device, const char *target) {
+    return device_fits(device ? device : device_of_target(target), target);
+}
+
+const char *exec_usual_device(const char *target) {
+    return device_of_target(target);
+}
+
+Status exec_target(const char *device, Arena *arena, const char **target) {
+    return device_target(device, arena, target);
+}
+
 static Status set_up(Exec *exec, const ExecOptions *options) {
     const Plan *plan = exec->plan;
     Arena *arena = exec->arena;
     const char *name = options->device ? options->device : device_of_target(plan->target);
     TRY(plan_check(plan));
+    TRY(device_takes(name, plan->target));
     TRY(pool_create(options->threads, &exec->pool));
     TRY(device_open(name, exec->pool, &exec->device));
     exec->api = exec->device->api;

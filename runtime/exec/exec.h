@@ -30,6 +30,12 @@ typedef struct ExecOptions {
 // microbatch, on a GPU all before the first row. `microbatch` counts within the step.
 typedef Status (*ExecFill)(void *user, Exec *exec, const PlanProgram *program, int microbatch);
 
+// Whether a device (NULL: the plan's) is there and takes plans for `target`, without making an Exec. A
+// virtual GPU is not opened.
+Status exec_fits(const char *device, const char *target);
+const char *exec_usual_device(const char *target);             // of plans for `target`: "cpu", "cuda"
+// The target of plans for a device; opens it only where its name does not say: cuda.
+Status exec_target(const char *device, Arena *arena, const char **target);
 // Runs plan_check first. The plan must outlive the Exec.
 Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out);
 void exec_destroy(Exec *exec);                                 // NULL is fine

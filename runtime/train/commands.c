@@ -47,6 +47,9 @@ Status command_train(const RunSource *source, Options *options) {
     TRY(schedule_check(options));
     catch_signals_of_training();
     TRY(memory_check(source->plan, memory_available()));
+    if (!options->given[OPT_device]) // the record says where it ran
+        TRY(options_set(options, OPT_device, "--device", exec_usual_device(source->plan->target)));
+    TRY(exec_fits(options->device, source->plan->target));
     make_absolute(options->arena, &options->data);
     make_absolute(options->arena, &options->eval_data);
     // What is wrong with the data should show before there is a folder.
@@ -143,7 +146,9 @@ static Status session_open(const Options *options, const char *run, bool for_sam
     if (!checkpoint_any(run))
         return status_fail(ERR_INPUT,
                            "%s holds no checkpoint\n  hint: 'moec resume %s' trains it", run, run);
-    ExecOptions exec = { .threads = (int)options->threads,
+    ExecOptions exec = { .device = train_device(options),
+                         .threads = (int)options->threads,
+                         .graph = options->graph,
                          .progress = progress_compile,
                          .user = &out->progress };
     Status status = exec_create(out->plan, &exec, &out->exec);
@@ -154,8 +159,9 @@ static Status session_open(const Options *options, const char *run, bool for_sam
     TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights) };
     CheckpointInfo info;
     TRY(checkpoint_load(run, out->arena, out->plan, &memory, &info));
-    exec_pack(out->exec);
     json_decref(info.manifest);
+    TRY(exec_upload(out->exec, REGION_weights));
+    TRY(exec_pack(out->exec));
     progress_say(&out->progress, "%s, %s", out->plan->model, info.name);
     return OK;
 }

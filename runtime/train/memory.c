@@ -54,6 +54,8 @@ int64_t memory_available(void) {
 
 Status memory_check(const Plan *plan, int64_t available) {
     int64_t peak = plan_peak(plan);
+    PlanTarget target;
+    if (plan_target(plan->target, &target) && target.cuda) return OK;
     if (peak <= available) return OK;
     return status_fail(ERR_MEMORY,
                        "training needs %.2f GiB of memory, and %.2f GiB are available here\n  hint: "

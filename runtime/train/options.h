@@ -60,6 +60,12 @@ enum {
       "of parameters, data order and every random number")                                         \
     X(INT, threads, "train.threads", "--threads", "0", 0, 1024, "threads",                         \
       FOR_CHANGE | FOR_EVAL | FOR_SAMPLE, "threads; 0: every core; results do not depend on it")   \
+    X(TEXT, device, "train.device", "--device", "cpu", 0, 0, "cpu|cuda[:N]|vgpu:ARCH",             \
+      FOR_CHANGE | FOR_EVAL | FOR_SAMPLE,                                                          \
+      "where it runs: this machine's cores, a GPU, or the virtual GPU as one of an architecture "  \
+      "(vgpu:sm_80); a plan is for a CPU or for GPUs from an architecture on")                     \
+    X(FLAG, graph, "train.graph", "--graph", "on", 0, 0, "", FOR_CHANGE | FOR_EVAL | FOR_SAMPLE,   \
+      "on a GPU a step is recorded once and launched as a whole; --graph=off: kernel by kernel")   \
     X(INT, eval_interval, "train.eval_interval", "--eval-interval", "0", 0, 1e12, "steps",         \
       FOR_CHANGE, "evaluate every so many steps; 0: at the end only")                              \
     X(INT, eval_limit, "train.eval_limit", "--eval-limit", "65536", 1, 1e15, "tokens",             \

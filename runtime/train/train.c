@@ -64,6 +64,22 @@ TrainMemory train_memory(const Exec *exec) {
                            exec_region(exec, REGION_moment2) };
 }
 
+static const Region kept[] = { REGION_weights, REGION_moment1, REGION_moment2 };
+
+Status train_download(Exec *exec) {
+    for (int i = 0; i < COUNT_OF(kept); i++) TRY(exec_download(exec, kept[i]));
+    return OK;
+}
+
+Status train_upload(Exec *exec) {
+    for (int i = 0; i < COUNT_OF(kept); i++) TRY(exec_upload(exec, kept[i]));
+    return exec_pack(exec);
+}
+
+const char *train_device(const Options *options) {
+    return options->given[OPT_device] ? options->device : NULL;
+}
+
 static json_t *data_record(const Data *data) {
     json_t *files = json_array();
     for (int i = 0; files && i < data->n_files; i++) {
@@ -101,7 +117,7 @@ static Status same_data(const Data *data, const json_t *manifest) {
 static Status restore(Trainer *t) {
     CheckpointInfo info;
     TRY(checkpoint_load(t->job->run, t->arena, t->plan, &t->memory, &info));
-    exec_pack(t->exec);
+    TRY(train_upload(t->exec));
     Status status = same_data(t->data, info.manifest);
     json_decref(info.manifest);
     TRY(status);
@@ -112,6 +128,12 @@ static Status restore(Trainer *t) {
                      info.name);
     progress_say(&t->progress, "resuming %s from %s", t->job->run, info.name);
     return OK;
+}
+
+static const char *device_text(const Trainer *t) {
+    if (!strcmp(t->plan->target, "cpu"))
+        return arena_printf(t->arena, "%d threads", exec_threads(t->exec));
+    return exec_device(t->exec);
 }
 
 static Status start(Trainer *t) {
@@ -128,7 +150,9 @@ static Status start(Trainer *t) {
     if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     progress_start(&t->progress, t->job->progress, options->log_interval);
     if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
-    ExecOptions exec = { .threads = (int)options->threads,
+    ExecOptions exec = { .device = train_device(options),
+                         .threads = (int)options->threads,
+                         .graph = options->graph,
                          .progress = progress_compile,
                          .user = &t->progress };
     Status status = exec_create(t->plan, &exec, &t->exec);
@@ -139,7 +163,7 @@ static Status start(Trainer *t) {
                            t->job->run);
     TRY(status);
     t->memory = train_memory(t->exec);
-    exec_init(t->exec, (uint64_t)options->seed);
+    TRY(exec_init(t->exec, (uint64_t)options->seed));
     // A run without a checkpoint was killed before its first: it starts again.
     if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t));
     if (options->steps && t->state.step >= options->steps)
@@ -156,9 +180,9 @@ static Status start(Trainer *t) {
                          "sequences", (json_int_t)t->data->train.n_sequences);
     if (!t->extra) return status_fail(ERR_MEMORY, "no memory for the record of the run");
     progress_say(&t->progress,
-                 "%s: %.2f M tokens of data, %lld tokens per step, %d threads, memory %.1f MiB",
+                 "%s: %.2f M tokens of data, %lld tokens per step, %s, memory %.1f MiB",
                  t->plan->model, (double)t->data->train.n_targets / 1e6,
-                 (long long)t->tokens_per_step, exec_threads(t->exec),
+                 (long long)t->tokens_per_step, device_text(t),
                  (double)plan_peak(t->plan) / 1048576);
     Text text = { 0 };
     optim_groups_print(t->groups, t->n_groups, options->decay, &text);
@@ -294,6 +318,7 @@ static Status save(Trainer *t) {
     if (t->saved == t->state.step) return OK;
     const Options *o = t->options;
     TRY(journal_sync(&t->journal));
+    TRY(train_download(t->exec));
     TRY(checkpoint_save(t->job->run, t->plan, &t->memory, &t->state, t->extra,
                         (CheckpointKeep){ o->keep, o->keep_every }));
     t->saved = t->state.step;

@@ -51,7 +51,7 @@ int64_t memory_available(void); // bytes, of the machine or by the limit of its 
 // The lowest of version 2 for the group that `groups`, a /proc/PID/cgroup, names below `root`, and
 // for the groups above it; INT64_MAX: none.
 int64_t memory_group_limit(const char *groups, const char *root);
-// ERR_MEMORY if the plan needs more.
+// ERR_MEMORY if the plan needs more of the host's memory: one for a CPU. Devices tell of their own.
 Status memory_check(const Plan *plan, int64_t available);
 
 /* schedule.c ----------------------------------------------------------------------------------- */
@@ -114,6 +114,11 @@ void train_stop(void);           // asks the run to end after its step; safe in 
 bool train_stopping(void);
 Status train_open_data(const Options *options, const Plan *plan, Data **out);
 TrainMemory train_memory(const Exec *exec);
+// To and from the device: what a checkpoint holds, and what follows from it.
+Status train_download(Exec *exec);
+Status train_upload(Exec *exec);
+// The device of a run: NULL where nobody said, and the plan's holds.
+const char *train_device(const Options *options);
 
 /* eval.c --------------------------------------------------------------------------------------- */
 
