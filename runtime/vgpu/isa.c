@@ -6,8 +6,14 @@
 
 // The engines of tensor and asynchronous instructions are optional parts of a build.
 #define DECLARE(isa)                                                                               \
+    extern const VgForm vg_forms_int_##isa[], vg_forms_float_##isa[], vg_forms_half_##isa[];       \
     extern const VgRoot vg_roots_int_##isa[], vg_roots_float_##isa[], vg_roots_cvt_##isa[],        \
-        vg_roots_half_##isa[], vg_roots_warp_##isa[], vg_roots_mem_##isa[];                        \
+        vg_roots_warp_##isa[], vg_roots_mem_##isa[];                        \
+    const VgInstr *vg_move32_##isa(const VgInstr *i, VgWarp *w, char *f);                          \
+    const VgInstr *vg_move64_##isa(const VgInstr *i, VgWarp *w, char *f);                          \
+    const VgInstr *vg_narrow_##isa(const VgInstr *i, VgWarp *w, char *f);                          \
+    const VgInstr *vg_widen_##isa(const VgInstr *i, VgWarp *w, char *f);                           \
+    const VgInstr *vg_widen_signed_##isa(const VgInstr *i, VgWarp *w, char *f);                    \
     extern const VgRoot vg_roots_tensor_##isa[] __attribute__((weak));                             \
     extern const VgRoot vg_roots_async_##isa[] __attribute__((weak));
 DECLARE(v3)
@@ -17,9 +23,12 @@ extern const VgRoot vg_roots_control[];
 
 #define SET(isa)                                                                                   \
     const VgIsa vg_isa_##isa = {                                                                   \
-        { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa, vg_roots_half_##isa,       \
+        { vg_forms_int_##isa, vg_forms_float_##isa, vg_forms_half_##isa },                         \
+        { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa,       \
           vg_roots_warp_##isa, vg_roots_mem_##isa, vg_roots_control, vg_roots_tensor_##isa,        \
           vg_roots_async_##isa },                                                                  \
+        vg_move32_##isa, vg_move64_##isa, vg_narrow_##isa, vg_widen_##isa,         \
+        vg_widen_signed_##isa                                                                      \
     };
 SET(v3)
 SET(v4)

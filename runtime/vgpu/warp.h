@@ -17,6 +17,7 @@
 
 typedef struct VgCta VgCta;
 typedef struct VgGrid VgGrid;
+typedef struct VgCluster VgCluster;
 typedef struct VgWorker VgWorker;
 
 typedef struct VgFrame VgFrame; // registers of one activation
@@ -24,8 +25,9 @@ struct VgFrame {
     const VgFunc *func;
     char *at;
     uint32_t local_base;  // of this activation, bytes within the thread's local memory
-    VgFrame *next_free;
+    VgFrame *next_free, *next_all;
     uint32_t capacity;
+    uint64_t launch;      // whose constants it holds
 };
 
 typedef struct VgJoin VgJoin;
@@ -34,10 +36,10 @@ struct VgJoin {
     VgFrame *frame;           // where execution goes on
     const VgInstr *pc;        // first instruction of the block, or after the call
     uint32_t pending, arrived;
-    uint32_t depth;           // call depth it belongs to
     bool call;
+    const struct VgCall *site; // of a call
     VgFrame *callee;          // freed when the call has returned
-    VgJoin *next_free;
+    VgJoin *next_free, *next_all;
 };
 
 typedef struct VgSplit {
@@ -45,10 +47,9 @@ typedef struct VgSplit {
     uint32_t mask;
     VgJoin *join;             // NULL: lanes meet only at the exit
     VgFrame *frame;
-    uint32_t depth;
-    uint32_t spins;           // backward branches since other splits last ran
     uint32_t sync_mask;       // waits at a .sync instruction for these lanes, 0 = does not
     bool sync_any;            // bar.warp.sync: other lanes may wait at other places
+    bool sync_aligned;        // waits for all lanes that have not exited
 } VgSplit;
 
 // Why a warp does not run. A handler that must wait fills this, sets warp->pc to the instruction to
@@ -68,25 +69,21 @@ struct VgWarp {
     int32_t budget;           // instructions left in the quantum
     uint32_t index;           // in the block
     const VgInstr *pc;        // when not running
-    VgFrame *frame;           // of the running split
+    VgFrame *frame, *base;    // of the running split; of the kernel itself
     VgCta *cta;
-    const VgFunc *func;       // of frame
+    const VgInstr *meet;      // where the running split arrives at its join, NULL: nowhere by branching
     uint64_t warp_instrs, thread_instrs;
     VgWarpMem mem;            // memory.h
     void *async;              // of the async engines
     VgWarpState state;
     VgWait wait;
     uint32_t n_splits, running;
-    uint32_t depth;           // of the running split
     VgJoin *join;             // of the running split
-    uint32_t launched;        // lanes that exist
-    uint32_t sync_wait;       // bits of splits that wait at a .sync
-    bool warned_exit;
-    VgSplit splits[32];
-    VgJoin *free_joins;
-    VgFrame *free_frames;
-    const VgInstr *spin_pc;   // last backward branch taken, for spin detection
-    uint32_t spin_count;
+    uint32_t stall;           // quanta since lanes last met or parted
+    uint32_t depth;           // frames in use
+    VgJoin *free_joins, *all_joins;
+    VgFrame *free_frames, *all_frames;
+    VgSplit splits[32];       // the running one's fields are above, stale here
 };
 
 typedef struct VgBarrier {    // bar.sync and friends
@@ -94,7 +91,7 @@ typedef struct VgBarrier {    // bar.sync and friends
     uint32_t phase;
     uint64_t arrived_warps, synced_warps; // bits by warp index
     uint32_t reduce_and, reduce_or, reduce_count; // of bar.red
-    bool reduces;
+    uint32_t kind;            // of the phase's waiters, barrier.c
     VgClock *clock;           // made at first use
 } VgBarrier;
 
@@ -104,15 +101,24 @@ struct VgCta {
     uint32_t id[3];           // %ctaid
     uint64_t linear;          // in the grid
     uint32_t cluster_rank;
-    struct VgCluster *cluster; // of the async engines; NULL without clusters
+    VgCluster *cluster;       // never NULL; one block without clusters
     VgWarp *warps;
     uint32_t n_warps, n_done, next_warp;
     uint32_t shared_bytes, dynamic_at; // static + dynamic; where the dynamic part starts
-    VgTeam *team;             // memory of the cluster, memory.h
+    VgTeam *team;             // of the cluster
     void *async;              // of the async engines
     VgBarrier barriers[16];
     uint64_t progress;        // rises when something changed that could wake a spinning warp
-    VgCta *next;              // resident list of the worker
+};
+
+struct VgCluster {            // what a host thread takes from the grid, runs and retires as a whole
+    VgTeam *team;             // its memory, memory.h
+    VgCta *ctas;
+    uint32_t n, n_done;
+    uint64_t linear;
+    void *async;              // cluster barrier and the like, of the async engines
+    uint32_t idle;            // turns without progress
+    VgCluster *next;          // resident or spare list of the worker
 };
 
 struct VgGrid {
@@ -121,14 +127,18 @@ struct VgGrid {
     const VgKernel *kernel;
     const VgFunc *func;
     uint32_t grid[3], block[3], cluster[3];
-    uint32_t threads, warps_per_cta;
+    uint32_t threads, warps_per_cta, ctas_per_cluster;
     uint64_t n_ctas;
     const char *params;
     VgLaunchMem *memory;
     void *async;
-    _Atomic uint64_t next_cta, done_ctas;
-    _Atomic uint64_t progress; // of global memory: rises at global stores that could wake a spinner
+    _Atomic uint64_t next_cluster, done_clusters, resident;
+    uint64_t n_clusters, resident_limit;
+    uint32_t dynamic_at;      // shared offset of the dynamic part
+    _Atomic uint64_t progress; // rises when a block ends or a barrier completes anywhere
     _Atomic int fault;        // VgFault, first one wins
+    VgWorker *workers;
+    int n_workers;
     uint64_t id;              // launches of this device, counted
 };
 
@@ -136,7 +146,11 @@ struct VgWorker {             // one host thread
     VgGrid *grid;
     uint32_t index;
     uint64_t clock;           // virtual cycles
-    VgCta *resident;
+    VgCluster *resident, *spare;
+    uint64_t warp_instrs, thread_instrs;
+    _Atomic uint32_t laps;    // times in a row that all its blocks were found spinning (deadlock.c)
+    _Atomic bool idle;        // it has no block and gets none
+    uint64_t steady_since;    // the grid's progress then
     uint64_t random;
     VgMemThread *memory;
 };
@@ -152,12 +166,12 @@ struct VgDevice {
     VgRunStats stats;
     uint64_t launches, functions;
     uint32_t stack_limit;     // bytes of local memory per thread for calls, beyond the entry's own
-    void *lock;               // of core.c
+    struct VgPool *pool;      // host threads, pool.c
+    Text warnings;
 };
 
 // What runs where, for reports.
-const VgFunc *vg_func_of(const VgWarp *w, const VgInstr *i); // the function whose code holds *i
-const PtxInstr *vg_source_of(const VgWarp *w, const VgInstr *i);
+const PtxInstr *vg_source_at(const VgFunc *func, const VgInstr *i); // NULL: made by the decoder
 
 /* Faults (fault.c) ------------------------------------------------------------------------------- */
 
@@ -171,14 +185,17 @@ void vg_warn(VgWarp *w, const VgInstr *i, uint32_t lanes, const char *format, ..
 // A fault of no single warp: deadlock, launch.
 void vg_fault_grid(VgGrid *grid, VgFault kind, const char *text);
 
-/* exec_control.c ----------------------------------------------------------------------------------- */
+/* divergence.c, barrier.c ----------------------------------------------------------------------------------- */
 
 // Blocks the warp at *pc until poll says true; returns NULL.
 const VgInstr *vg_wait(VgWarp *w, const VgInstr *pc, bool (*poll)(VgWarp *),
                        void (*describe)(VgWarp *, Text *), const void *object);
 // For `.sync` instructions with a membermask: true when the lanes `mask` of the running split may
 // execute *i now. False: *next is what the handler must return (other lanes run first, or a fault).
-bool vg_converge(const VgInstr *i, VgWarp *w, uint32_t mask, uint32_t members, const VgInstr **next);
+// After true the running split may have grown: the mask is to be computed anew. `any`: lanes may wait
+// at other instructions of the same kind.
+bool vg_converge(const VgInstr *i, VgWarp *w, uint32_t mask, uint32_t members, bool any,
+                 const VgInstr **next);
 // For `.aligned` instructions: all lanes that have not exited are here, else a fault.
 bool vg_aligned(const VgInstr *i, VgWarp *w, const VgInstr **next);
 bool vg_warp_step(VgWarp *w); // runs until it blocks, finishes or uses its quantum; false: fault

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// When nothing can run any more: the state of every warp of this host thread's blocks.
+#include "runtime/vgpu/schedule.h"
+
+static void warp_line(VgWarp *w, Text *text) {
+    const VgModule *m = w->frame->func->module;
+    VgPlace place;
+    const PtxInstr *p = vg_source_at(w->frame->func, w->pc > w->frame->func->code ? w->pc - 1 : w->pc);
+    vg_place_of(m, p, &place);
+    text_printf(text, "\n  block (%u,%u,%u), warp %u: ", w->cta->id[0], w->cta->id[1], w->cta->id[2], w->index);
+    if (w->state == VG_WAITING && w->wait.describe) w->wait.describe(w, text);
+    else text_add(text, "spins on memory that does not change");
+    text_add(text, ", at ");
+    vg_report_place(text, &place);
+}
+
+static void states(VgWorker *worker, Text *text) {
+    int shown = 0;
+    for (VgCluster *c = worker->resident; c; c = c->next)
+        for (uint32_t k = 0; k < c->n; k++)
+            for (uint32_t n = 0; n < c->ctas[k].n_warps; n++) {
+                VgWarp *w = &c->ctas[k].warps[n];
+                if (w->state != VG_DONE && shown++ < 64) warp_line(w, text);
+            }
+    if (shown > 64) text_printf(text, "\n  and %d warps more", shown - 64);
+}
+
+void vg_deadlock(VgWorker *worker) {
+    Text text = { 0 };
+    text_add(&text, "no warp can run");
+    states(worker, &text);
+    vg_fault_grid(worker->grid, VG_DEADLOCK, text_cstr(&text));
+    text_finish(&text);
+}
+
+/* spinning ---------------------------------------------------------------------------------------- */
+
+enum { LAPS = 3, LONGEST_LOOP = 4096 };
+
+static Hash warp_state(const VgWarp *w) {
+    const VgFunc *f = w->frame->func;
+    uint32_t end = f->n_consts ? f->consts[0].at : f->frame_bytes;
+    Hash h = hash_bytes(w->frame->at, end);
+    h.low ^= (uint64_t)(uintptr_t)w->pc + w->mask * 0x9e3779b97f4a7c15u + w->n_splits;
+    return h;
+}
+
+// The warp comes back to the same instruction with the same registers: it waits for memory to change.
+// Runs it block by block on the way.
+static bool steady(VgWarp *w) {
+    if (w->state != VG_READY) return true;
+    Hash first = warp_state(w);
+    uint32_t quantum = w->cta->grid->device->quantum;
+    bool same = false;
+    for (int k = 0; k < LONGEST_LOOP && !same && w->state == VG_READY; k++) {
+        w->budget = 1;
+        const VgInstr *i = w->pc;
+        while (i) i = i->run(i, w, w->frame->at);
+        same = w->state == VG_READY && hash_equal(first, warp_state(w));
+    }
+    w->budget = (int32_t)quantum;
+    return same;
+}
+
+// All threads have to find their blocks spinning several times while no block ends anywhere.
+void vg_livelock(VgWorker *worker) {
+    VgGrid *g = worker->grid;
+    uint64_t progress = atomic_load(&g->progress);
+    bool all = true;
+    for (VgCluster *c = worker->resident; c && all; c = c->next)
+        for (uint32_t k = 0; k < c->n && all; k++)
+            for (uint32_t n = 0; n < c->ctas[k].n_warps && all; n++) all = steady(&c->ctas[k].warps[n]);
+    if (atomic_load(&g->fault)) return;
+    if (!all || worker->steady_since != progress) worker->laps = 0;
+    worker->steady_since = progress;
+    if (all) atomic_fetch_add(&worker->laps, 1);
+    for (int k = 0; k < g->n_workers; k++) {
+        VgWorker *o = &g->workers[k];
+        if (atomic_load(&o->laps) < LAPS && !atomic_load(&o->idle)) return;
+    }
+    if (atomic_load(&g->progress) != progress) return;
+    Text text = { 0 };
+    text_printf(&text, "all resident blocks spin on memory that nobody will change (%llu of %llu blocks "
+                "have ended, %llu are resident at once)",
+                (unsigned long long)(atomic_load(&g->done_clusters) * g->ctas_per_cluster),
+                (unsigned long long)g->n_ctas, (unsigned long long)(g->resident_limit * g->ctas_per_cluster));
+    states(worker, &text);
+    vg_fault_grid(g, VG_DEADLOCK, text_cstr(&text));
+    text_finish(&text);
+}
