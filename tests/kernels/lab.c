@@ -13,9 +13,23 @@ static void check(Status status) {
 
 /* kernels ------------------------------------------------------------------------------------ */
 
+const char *lab_gpu(void) { return getenv("MOEC_TEST_DEVICE"); }
+
+static void open_device(Lab *lab) {
+    const char *name = lab_gpu(), *target;
+    check(pool_create(0, &lab->pool));
+    if (device_target(name, lab->plan->arena, &target) != OK ||
+        device_open(name, lab->pool, &lab->device) != OK) {
+        print_message("skipped: %s\n", status_message());
+        skip();
+    }
+    lab->plan->target = target;
+}
+
 void lab_open(Lab *lab) {
     setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 1);
     *lab = (Lab){.plan = plan_create()};
+    if (lab_gpu()) open_device(lab);
     lab->codegen = codegen_create(lab->plan);
     if (!lab->codegen) fail_msg("%s", status_message());
 }
@@ -31,6 +45,11 @@ bool lab_has_bf16(void) {
 }
 
 void lab_compile(Lab *lab) {
+    if (lab->device) {
+        lab->kernels = ARENA_ARRAY(lab->plan->arena, DeviceKernel, lab->plan->n_kernels);
+        check(lab->device->api->load(lab->device, lab->plan, NULL, NULL, lab->kernels));
+        return;
+    }
     static const char *const levels[LAB_LEVELS] = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3",
                                                    "x86-64-v2"};
     bool here[LAB_LEVELS] = {lab_has_bf16(), __builtin_cpu_supports("x86-64-v4") != 0,
@@ -50,6 +69,8 @@ void lab_compile(Lab *lab) {
 
 void lab_close(Lab *lab) {
     for (int i = 0; i < lab->n_levels; i++) jit_destroy(lab->jit[i]);
+    device_close(lab->device);
+    pool_destroy(lab->pool);
     codegen_destroy(lab->codegen);
     plan_destroy(lab->plan);
 }
@@ -65,6 +86,23 @@ static void run_order(Launch launch, void *const *args, int64_t tiles, int order
         for (int64_t i = 0; i < tiles; i += 2) launch(args, i, i + 1);
     }
     for (int64_t i = 0; order == 3 && i < tiles; i += 3) launch(args, i, min_i64(i + 3, tiles));
+}
+
+// Once, from `before` in the device's memory to args.
+static void run_device(Lab *lab, uint32_t kernel, void *const *args, void *const *before,
+                       const size_t *bytes, int n) {
+    Device *device = lab->device;
+    void *at[MAX_BINDINGS];
+    for (int i = 0; i < n; i++) {
+        check(device->api->alloc(device, (int64_t)bytes[i], false, "an array", &at[i]));
+        check(device->api->copy_in(device, at[i], before[i], (int64_t)bytes[i]));
+    }
+    if (lab->kernels[kernel].n_tiles)
+        check(device->api->launch(device, &lab->kernels[kernel], at, NULL));
+    for (int i = 0; i < n; i++)
+        check(device->api->copy_out(device, args[i], at[i], (int64_t)bytes[i]));
+    check(device->api->synchronize(device));
+    for (int i = 0; i < n; i++) device->api->release(device, at[i], (int64_t)bytes[i]);
 }
 
 void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
@@ -99,6 +137,14 @@ void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
                     fail_msg("%s: bits of %s differ at level %d, order %d", k->entry,
                              k->args[i].name, level, order);
             }
+        }
+    }
+    for (int time = 0; lab->device && time < 2; time++) {
+        run_device(lab, kernel, args, before, bytes, n);
+        for (int i = 0; i < n; i++) {
+            if (time == 0) memcpy(first[i], args[i], bytes[i]);
+            if (memcmp(args[i], k->args[i].is_const ? before[i] : first[i], bytes[i]))
+                fail_msg("%s: bits of %s differ in run %d", k->entry, k->args[i].name, time);
         }
     }
     for (int i = 0; i < n; i++) free(before[i]), free(first[i]);

@@ -6,6 +6,9 @@
 // odd then even; and all of that at every instruction-set level of this machine. All results must
 // be equal, bit for bit. Arrays made by lab_array end at a page that may not be touched and start
 // behind a canary.
+//
+// $MOEC_TEST_DEVICE names a GPU instead (vgpu:sm_80, cuda): the same tests of the kernels it has, run
+// twice from the same state on arrays of exactly their size.
 #ifndef MOEC_TESTS_LAB_H
 #define MOEC_TESTS_LAB_H
 
@@ -16,6 +19,7 @@
 #include <cmocka.h>
 
 #include "compiler/codegen/codegen.h"
+#include "runtime/device/device.h"
 #include "runtime/jit/jit.h"
 
 enum { LAB_LEVELS = 4 };
@@ -25,6 +29,9 @@ typedef struct Lab {
     Codegen *codegen;
     Jit *jit[LAB_LEVELS]; // best level first
     int n_levels;
+    Pool *pool;     // of a GPU
+    Device *device; // NULL: the CPU
+    DeviceKernel *kernels;
 } Lab;
 
 typedef struct Binding {
@@ -43,6 +50,8 @@ typedef struct Binding {
     { name, DTYPE_I32, false, at }
 
 void lab_open(Lab *lab);
+// The GPU that tests run on, or NULL. A test of what only the CPU has asks this and returns.
+const char *lab_gpu(void);
 uint32_t lab_add(Lab *lab, const KernelDesc *desc);
 void lab_compile(Lab *lab);
 // Every parameter must be bound, with its type and constness, and nothing else.
