@@ -24,11 +24,19 @@
       "lower to a plan: kernels, bytes, addresses, peak",                                          \
       "  -o FILE                              write the plan\n"                                    \
       "  -d LETTERS                           print the graph after these passes\n"                \
+      "  --device cpu|cuda[:N]|vgpu:ARCH      that it will run on\n"                               \
+      "  --target cpu|cuda:ARCH               the same by architecture, for example cuda:sm_90a\n" \
       "  --microbatch TOKENS                  computed at once\n"                                  \
       "  --microbatches N                     per step\n"                                         \
       "  --precision fp32|bf16                of products and attention\n"                         \
       "  --recompute cheap|none               in backward\n"                                      \
       "  --routing learned|uniform|random     experts of a token, whatever the router\n"           \
+      DRIVER_SET)                                                                                  \
+    X(kernels, "SPEC [key=value...] --arch ARCH -o DIR",                                           \
+      "a plan's kernels for GPUs: sources, code, report, C header; no GPU needed",                 \
+      "  --arch ARCH                          sm_80, sm_90a, sm_100a, ...\n"                       \
+      "  -o DIR                               the folder to write\n"                               \
+      "  --microbatch TOKENS, --microbatches N, --precision, --recompute, --routing: as of plan\n" \
       DRIVER_SET)                                                                                  \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", DRIVER_SET)                                                                 \

@@ -4,132 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "compiler/driver/driver.h"
-#include "compiler/lower/lower.h"
-#include "compiler/spec/spec.h"
+#include "compiler/driver/plan_args.h"
 
-enum { USUAL_MICROBATCH = 2048 /* tokens */, LARGEST = 10 /* buffers */ };
-
-typedef struct PlanArgs {
-    const char *spec, *out, *dump;
-    int64_t microbatch, microbatches; // tokens; per step
-    uint8_t precision, recompute, routing;
-    SpecArg *args, *sets;
-    int n_args, n_sets;
-} PlanArgs;
-
-/* The command line ----------------------------------------------------------------------------- */
-
-static Status read_count(const char *flag, const char *text, int64_t *out) {
-    char *end;
-    long long value = strtoll(text, &end, 10);
-    if (*end || end == text || value < 1 || value > INT32_MAX)
-        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1, got '%s'", flag,
-                           text);
-    *out = value;
-    return OK;
-}
-
-typedef struct Choice {
-    const char *word;
-    uint8_t value;
-} Choice;
-
-static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
-static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP }, { "none", RECOMPUTE_NONE } };
-
-static const Choice routings[] = { { "learned", ROUTING_LEARNED },
-                                   { "uniform", ROUTING_UNIFORM },
-                                   { "random", ROUTING_RANDOM } };
-
-static Status read_choice(const char *flag, const char *text, const Choice *choices, int n,
-                          uint8_t *out) {
-    Text words = { 0 };
-    for (int i = 0; i < n; i++) {
-        if (!strcmp(choices[i].word, text)) {
-            *out = choices[i].value;
-            text_finish(&words);
-            return OK;
-        }
-        text_printf(&words, "%s%s", !i ? "" : i + 1 < n ? ", " : " or ", choices[i].word);
-    }
-    status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", flag, text_cstr(&words), text);
-    text_finish(&words);
-    return ERR_ARGUMENT;
-}
-
-static Status read_set(PlanArgs *args, Arena *arena, const char *text) {
-    const char *equals = strchr(text, '=');
-    if (!equals)
-        return status_fail(ERR_ARGUMENT, "--set: expected ADDRESS.FIELD=VALUE, got '%s'", text);
-    args->sets[args->n_sets++] =
-        (SpecArg){ arena_strndup(arena, text, (size_t)(equals - text)), equals + 1 };
-    return OK;
-}
-
-// Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
-static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int *i) {
-    const char *flag = argv[*i], *value = NULL;
-    const char *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
-    if (equals) {
-        flag = arena_strndup(arena, flag, (size_t)(equals - flag));
-        value = equals + 1;
-    }
-    static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
-                                         "--recompute", "--routing", "--set" };
-    int which = 0;
-    while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
-    if (which == COUNT_OF(flags)) {
-        const char *near = text_nearest(flag, flags, COUNT_OF(flags));
-        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
-                           near ? "did you mean " : "moec plan --help", near ? near : "");
-    }
-    if (!value && ++*i >= argc)
-        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
-    if (!value) value = argv[*i];
-    switch (which) {
-    case 0: args->out = value; return OK;
-    case 1: args->dump = value; return OK;
-    case 2: return read_count(flag, value, &args->microbatch);
-    case 3: return read_count(flag, value, &args->microbatches);
-    case 4: return read_choice(flag, value, precisions, COUNT_OF(precisions), &args->precision);
-    case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
-    case 6: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
-    default: return read_set(args, arena, value);
-    }
-}
-
-static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
-    if (!args->spec) {
-        args->spec = word;
-        return OK;
-    }
-    const char *equals = strchr(word, '=');
-    if (!equals || equals == word)
-        return status_fail(
-            ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec", word);
-    args->args[args->n_args++] =
-        (SpecArg){ arena_strndup(arena, word, (size_t)(equals - word)), equals + 1 };
-    return OK;
-}
-
-static Status read_args(PlanArgs *args, Arena *arena, int argc, char **argv) {
-    *args = (PlanArgs){ .microbatches = 1,
-                         .args = ARENA_ARRAY(arena, SpecArg, argc),
-                         .sets = ARENA_ARRAY(arena, SpecArg, argc) };
-    bool words = false; // after `--`
-    for (int i = 1; i < argc; i++) {
-        if (!words && !strcmp(argv[i], "--"))
-            words = true;
-        else if (!words && argv[i][0] == '-')
-            TRY(read_flag(args, arena, argc, argv, &i));
-        else
-            TRY(read_word(args, arena, argv[i]));
-    }
-    if (!args->spec)
-        return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec plan models/tiny.lua");
-    return OK;
-}
+enum { LARGEST = 10 /* buffers */ };
 
 /* The summary ---------------------------------------------------------------------------------- */
 
@@ -238,25 +115,6 @@ static void print_plan(const Plan *plan, Arena *scratch) {
 
 /* The command ---------------------------------------------------------------------------------- */
 
-static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
-    if (!args->microbatch)
-        args->microbatch = max_i64(sequence, USUAL_MICROBATCH / sequence * sequence);
-    if (args->microbatch % sequence == 0) return OK;
-    return status_fail(ERR_ARGUMENT,
-                       "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
-                       (long long)args->microbatch, (long long)sequence);
-}
-
-static int print_refusal(const Model *model) {
-    const Diag *diag = &model->diag;
-    Text text = { 0 };
-    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
-               &text);
-    fputs(text_cstr(&text), stderr);
-    text_finish(&text);
-    return status_exit(ERR_INPUT);
-}
-
 static int write_plan(const Plan *plan, const char *path) {
     Text text = { 0 };
     plan_print(plan, &text);
@@ -265,39 +123,13 @@ static int write_plan(const Plan *plan, const char *path) {
     return status == OK ? 0 : driver_fail(status);
 }
 
-static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
-    Status status = choose_microbatch(args, model->sequence);
-    if (status != OK) return driver_fail(status);
-    Text dump = { 0 };
-    LowerOptions options = { .microbatch = (int32_t)(args->microbatch / model->sequence),
-                             .microbatches = (int32_t)args->microbatches,
-                             .precision = args->precision,
-                             .recompute = args->recompute,
-                             .dump = args->dump,
-                             .dump_out = &dump };
-    options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;
-    Plan *plan = lower_model(model, &options);
-    fputs(text_cstr(&dump), stdout);
-    text_finish(&dump);
-    if (!plan) return print_refusal(model);
+static int lower_and_print(PlanArgs *args, Arena *arena) {
+    Plan *plan;
+    int result = plan_args_lower(args, &plan);
+    if (!plan) return result;
     print_plan(plan, arena);
-    int result = args->out ? write_plan(plan, args->out) : 0;
+    result = args->out ? write_plan(plan, args->out) : 0;
     plan_destroy(plan);
-    return result;
-}
-
-static int load_and_plan(PlanArgs *args, Arena *arena) {
-    SpecOptions options = { .args = args->args,
-                            .n_args = args->n_args,
-                            .routing = args->routing,
-                            .sets = args->sets,
-                            .n_sets = args->n_sets };
-    Text error = { 0 };
-    Model *model = spec_load(args->spec, &options, &error);
-    if (!model) fputs(text_cstr(&error), stderr);
-    int result = model ? plan_model(model, args, arena) : status_exit(ERR_INPUT);
-    model_destroy(model);
-    text_finish(&error);
     return result;
 }
 
@@ -305,8 +137,8 @@ int cmd_plan(int argc, char **argv) {
     Arena *arena = arena_create();
     if (!arena) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
     PlanArgs args;
-    Status status = read_args(&args, arena, argc, argv);
-    int result = status == OK ? load_and_plan(&args, arena) : driver_fail(status);
+    Status status = plan_args_read(&args, ARGS_OF_PLAN, arena, argc, argv);
+    int result = status == OK ? lower_and_print(&args, arena) : driver_fail(status);
     arena_destroy(arena);
     return result;
 }

@@ -123,13 +123,18 @@ static int train_model(Model *model, const char *spec, const SpecOptions *spec_o
     if (status != OK) return driver_fail(status);
     int32_t microbatch = (int32_t)(options->microbatch / model->sequence);
     uint8_t precision = options->precision == CHOICE_BF16 ? PRECISION_BF16 : PRECISION_FP32;
+    const char *target;
+    status = exec_target(options->device, options->arena, &target);
+    if (status != OK) return driver_fail(status);
     LowerOptions training = { .microbatch = microbatch,
+                              .target = target,
                               .microbatches = (int32_t)(options->batch / options->microbatch),
                               .precision = precision,
                               .recompute = options->recompute == CHOICE_NONE ? RECOMPUTE_NONE
                                                                              : RECOMPUTE_CHEAP };
     training.programs[PROGRAM_STEP] = training.programs[PROGRAM_EVAL] = true;
-    LowerOptions sampling = { .microbatch = 1, .microbatches = 1, .precision = precision };
+    LowerOptions sampling = { .microbatch = 1, .microbatches = 1, .target = target,
+                              .precision = precision };
     sampling.programs[PROGRAM_PREFILL] = true;
     Plan *plan = lower(model, &training), *sample_plan = plan ? lower(model, &sampling) : NULL;
     int result = 2;

@@ -28,7 +28,7 @@ enum { JIT_PTX = 1, JIT_CUBIN = 2 };
 typedef struct JitImage {
     const char *ptx, *cubin, *log; // NULL: not asked for; log: the assembler's, of a cubin
     size_t n_ptx, n_cubin, n_log;
-    double ms;                     // of its compilation, whenever that was
+    double ms;                     // of a processor, of its compilation, whenever that was
     bool cached;
 } JitImage;
 // For every source that a kernel needs: images[plan->n_sources], all in `arena`. arch: "sm_90a".

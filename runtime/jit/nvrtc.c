@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/base/library.h"
@@ -144,15 +145,22 @@ static char *get(ProgramRef program, GetSize size, GetText text, uint64_t *n) {
     return at;
 }
 
+// Of this process: what a compilation costs, whoever else uses the machine.
+static double cpu_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
 static bool compile_one(const Jobs *jobs, int unit, int fd) {
     const CudaUnit *u = &jobs->units[unit];
     ProgramRef program;
     Reply reply = { .unit = unit, .result = -1 };
-    double start = time_seconds();
+    double start = cpu_ms();
     if (nvrtc.nvrtcCreateProgram(&program, u->source, u->name, 0, NULL, NULL) != 0)
         return write_all(fd, &reply, sizeof reply);
     reply.result = nvrtc.nvrtcCompileProgram(program, jobs->n_options, jobs->options);
-    reply.ms = 1e3 * (time_seconds() - start);
+    reply.ms = cpu_ms() - start;
     bool good = reply.result == 0;
     char *log = get(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, &reply.n_log),
          *ptx = NULL, *cubin = NULL;

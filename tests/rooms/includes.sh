@@ -17,7 +17,7 @@ declare -A may=(
     [compiler/kernel]="runtime/base runtime/plan compiler/model"
     [compiler/codegen]="runtime/base runtime/plan runtime/jit compiler/model compiler/kernel"
     [compiler/lower]="runtime/base runtime/plan compiler/model compiler/kernel"
-    [compiler/driver]="runtime/base runtime/plan runtime/exec runtime/train compiler/model compiler/spec compiler/lower"
+    [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/exec runtime/train compiler/model compiler/spec compiler/lower"
 )
 
 bad=0

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of what lowers a spec without training it, and the way from there to a Plan.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/plan_args.h"
+#include "runtime/exec/exec.h"
+
+enum { USUAL_MICROBATCH = 2048 /* tokens */, OLDEST_SM = 80 };
+
+/* The command line ----------------------------------------------------------------------------- */
+
+static Status read_count(const char *flag, const char *text, int64_t *out) {
+    char *end;
+    long long value = strtoll(text, &end, 10);
+    if (*end || end == text || value < 1 || value > INT32_MAX)
+        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1, got '%s'", flag,
+                           text);
+    *out = value;
+    return OK;
+}
+
+typedef struct Choice {
+    const char *word;
+    uint8_t value;
+} Choice;
+
+static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
+static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP }, { "none", RECOMPUTE_NONE } };
+
+static const Choice routings[] = { { "learned", ROUTING_LEARNED },
+                                   { "uniform", ROUTING_UNIFORM },
+                                   { "random", ROUTING_RANDOM } };
+
+static Status read_choice(const char *flag, const char *text, const Choice *choices, int n,
+                          uint8_t *out) {
+    Text words = { 0 };
+    for (int i = 0; i < n; i++) {
+        if (!strcmp(choices[i].word, text)) {
+            *out = choices[i].value;
+            text_finish(&words);
+            return OK;
+        }
+        text_printf(&words, "%s%s", !i ? "" : i + 1 < n ? ", " : " or ", choices[i].word);
+    }
+    status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", flag, text_cstr(&words), text);
+    text_finish(&words);
+    return ERR_ARGUMENT;
+}
+
+static Status read_set(PlanArgs *args, Arena *arena, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return status_fail(ERR_ARGUMENT, "--set: expected ADDRESS.FIELD=VALUE, got '%s'", text);
+    args->sets[args->n_sets++] =
+        (SpecArg){ arena_strndup(arena, text, (size_t)(equals - text)), equals + 1 };
+    return OK;
+}
+
+static Status read_target(const char *flag, const char *value, const char *target, PlanArgs *args) {
+    PlanTarget parsed;
+    args->target = target;
+    if (plan_target(target, &parsed) && (!parsed.cuda || parsed.sm >= OLDEST_SM)) return OK;
+    bool plan = args->command == ARGS_OF_PLAN;
+    return status_fail(ERR_ARGUMENT,
+                       "%s: expected %s from sm_80 on, got '%s'\n  hint: for example %s", flag,
+                       plan ? "cpu or cuda:ARCH" : "an architecture", value,
+                       plan ? "cuda:sm_90a" : "sm_90a");
+}
+
+// Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
+static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int *i) {
+    const char *flag = argv[*i], *value = NULL;
+    const char *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
+    if (equals) {
+        flag = arena_strndup(arena, flag, (size_t)(equals - flag));
+        value = equals + 1;
+    }
+    static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
+                                         "--recompute", "--routing", "--set",
+                                         "--device", "--target", "--arch" };
+    static const int takers[COUNT_OF(flags)] = { 3, 3, 3, 3, 3, 3, 3, 3,
+                                                 ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_KERNELS };
+    int which = 0;
+    while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
+    if (which == COUNT_OF(flags) || !(takers[which] & args->command)) {
+        const char *near = text_nearest(flag, flags, COUNT_OF(flags));
+        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
+                           near && strcmp(near, flag) ? "did you mean "
+                           : args->command == ARGS_OF_PLAN ? "moec plan --help"
+                                                           : "moec kernels --help",
+                           near && strcmp(near, flag) ? near : "");
+    }
+    if (!value && ++*i >= argc)
+        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
+    if (!value) value = argv[*i];
+    switch (which) {
+    case 0: args->out = value; return OK;
+    case 1: args->dump = value; return OK;
+    case 2: return read_count(flag, value, &args->microbatch);
+    case 3: return read_count(flag, value, &args->microbatches);
+    case 4: return read_choice(flag, value, precisions, COUNT_OF(precisions), &args->precision);
+    case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
+    case 6: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
+    case 7: return read_set(args, arena, value);
+    case 8: return exec_target(value, arena, &args->target);
+    case 9: return read_target(flag, value, value, args);
+    default: return read_target(flag, value, arena_printf(arena, "cuda:%s", value), args);
+    }
+}
+
+static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
+    if (!args->spec) {
+        args->spec = word;
+        return OK;
+    }
+    const char *equals = strchr(word, '=');
+    if (!equals || equals == word)
+        return status_fail(
+            ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec", word);
+    args->args[args->n_args++] =
+        (SpecArg){ arena_strndup(arena, word, (size_t)(equals - word)), equals + 1 };
+    return OK;
+}
+
+Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv) {
+    *args = (PlanArgs){ .command = command,
+                         .microbatches = 1,
+                         .args = ARENA_ARRAY(arena, SpecArg, argc),
+                         .sets = ARENA_ARRAY(arena, SpecArg, argc) };
+    bool words = false; // after `--`
+    for (int i = 1; i < argc; i++) {
+        if (!words && !strcmp(argv[i], "--"))
+            words = true;
+        else if (!words && argv[i][0] == '-')
+            TRY(read_flag(args, arena, argc, argv, &i));
+        else
+            TRY(read_word(args, arena, argv[i]));
+    }
+    if (!args->spec)
+        return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec %s models/tiny.lua",
+                           command == ARGS_OF_PLAN ? "plan" : "kernels --arch sm_90a -o kernels");
+    return OK;
+}
+
+/* The plan ------------------------------------------------------------------------------------- */
+
+static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
+    if (!args->microbatch)
+        args->microbatch = max_i64(sequence, USUAL_MICROBATCH / sequence * sequence);
+    if (args->microbatch % sequence == 0) return OK;
+    return status_fail(ERR_ARGUMENT,
+                       "--microbatch is %lld tokens, expected a multiple of the sequence of %lld",
+                       (long long)args->microbatch, (long long)sequence);
+}
+
+static int print_refusal(const Model *model) {
+    const Diag *diag = &model->diag;
+    Text text = { 0 };
+    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
+               &text);
+    fputs(text_cstr(&text), stderr);
+    text_finish(&text);
+    return status_exit(ERR_INPUT);
+}
+
+static int lower(Model *model, PlanArgs *args, Plan **out) {
+    Status status = choose_microbatch(args, model->sequence);
+    if (status != OK) return driver_fail(status);
+    Text dump = { 0 };
+    LowerOptions options = { .microbatch = (int32_t)(args->microbatch / model->sequence),
+                             .microbatches = (int32_t)args->microbatches,
+                             .target = args->target,
+                             .precision = args->precision,
+                             .recompute = args->recompute,
+                             .dump = args->dump,
+                             .dump_out = &dump };
+    options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;
+    *out = lower_model(model, &options);
+    fputs(text_cstr(&dump), stdout);
+    text_finish(&dump);
+    return *out ? 0 : print_refusal(model);
+}
+
+int plan_args_lower(PlanArgs *args, Plan **out) {
+    SpecOptions options = { .args = args->args,
+                            .n_args = args->n_args,
+                            .routing = args->routing,
+                            .sets = args->sets,
+                            .n_sets = args->n_sets };
+    Text error = { 0 };
+    *out = NULL;
+    Model *model = spec_load(args->spec, &options, &error);
+    if (!model) fputs(text_cstr(&error), stderr);
+    int result = model ? lower(model, args, out) : status_exit(ERR_INPUT);
+    model_destroy(model);
+    text_finish(&error);
+    return result;
+}
