@@ -12,10 +12,14 @@
 #include "runtime/vgpu/warp.h"
 
 #if defined(__clang__)
-#define LANES _Pragma("clang loop vectorize(assume_safety)") for (int l = 0; l < 32; l++)
+// Not unrolled before it is vectorised, else nothing is left to vectorise.
+#define LANES                                                                                      \
+    _Pragma("clang loop vectorize(assume_safety) interleave_count(2) unroll(disable)")             \
+    for (int l = 0; l < 32; l++)
 #else
 #define LANES _Pragma("GCC ivdep") for (int l = 0; l < 32; l++)
 #endif
+#define ALWAYS_INLINE static inline __attribute__((always_inline)) // calls hinder vectors
 #define HANDLER(name) static const VgInstr *name(const VgInstr *i, VgWarp *w, char *f)
 #define HANDLER_OUT(name) /* of VG_SHARED_HANDLERS */                                              \
     const VgInstr *VG_NAME(name)(const VgInstr *i, VgWarp *w, char *f)
@@ -54,7 +58,7 @@
     }
 
 // One bit per lane from 0 / -1 flags.
-static inline uint32_t mask_of(const int32_t *t) {
+ALWAYS_INLINE uint32_t mask_of(const int32_t *t) {
 #ifdef VG_V4
     return (uint32_t)_mm512_movepi32_mask(_mm512_load_si512(t)) |
            (uint32_t)_mm512_movepi32_mask(_mm512_load_si512(t + 16)) << 16;
@@ -71,37 +75,37 @@ static inline void put_pred(char *f, uint32_t at, uint32_t m, uint32_t value) {
     *p = (*p & ~m) | (value & m);
 }
 
-static inline float as_f32(uint32_t u) {
+ALWAYS_INLINE float as_f32(uint32_t u) {
     float v;
     memcpy(&v, &u, 4);
     return v;
 }
-static inline uint32_t as_u32(float v) {
+ALWAYS_INLINE uint32_t as_u32(float v) {
     uint32_t u;
     memcpy(&u, &v, 4);
     return u;
 }
-static inline double as_f64(uint64_t u) {
+ALWAYS_INLINE double as_f64(uint64_t u) {
     double v;
     memcpy(&v, &u, 8);
     return v;
 }
-static inline uint64_t as_u64(double v) {
+ALWAYS_INLINE uint64_t as_u64(double v) {
     uint64_t u;
     memcpy(&u, &v, 8);
     return u;
 }
 // Subnormals become zeros of their sign.
-static inline float flush(float x) {
+ALWAYS_INLINE float flush(float x) {
     uint32_t u = as_u32(x);
     return as_f32(u & 0x7f800000 ? u : u & 0x80000000);
 }
 // NaN results are one pattern.
-static inline float canon(float x) { return as_f32(x == x ? as_u32(x) : 0x7fffffff); }
-static inline double canon64(double x) { return as_f64(x == x ? as_u64(x) : 0x7ff8000000000000); }
-static inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; } // NaN: 0
+ALWAYS_INLINE float canon(float x) { return as_f32(x == x ? as_u32(x) : 0x7fffffff); }
+ALWAYS_INLINE double canon64(double x) { return as_f64(x == x ? as_u64(x) : 0x7ff8000000000000); }
+ALWAYS_INLINE float saturate(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; } // NaN: 0
 
-static inline float half_to_float(uint32_t h) { return (float)_cvtsh_ss((uint16_t)h); }
-static inline float bf16_to_float(uint32_t h) { return as_f32(h << 16); }
+ALWAYS_INLINE float half_to_float(uint32_t h) { return (float)_cvtsh_ss((uint16_t)h); }
+ALWAYS_INLINE float bf16_to_float(uint32_t h) { return as_f32(h << 16); }
 
 #endif

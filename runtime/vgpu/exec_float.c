@@ -29,7 +29,7 @@ static inline void round_back(uint32_t old) {
 #define KEEP(x) (x)
 // OP2(name, expression of x and y): f32 with inputs through IN, result through OUT.
 #define ONE2(name, T, IN, OUT, EXPR)                                                               \
-    static inline T name##_one(T x0, T y0) {                                                       \
+    ALWAYS_INLINE T name##_one(T x0, T y0) {                                                       \
         T x = IN(x0), y = IN(y0);                                                                  \
         return OUT(EXPR);                                                                          \
     }                                                                                              \
@@ -68,7 +68,7 @@ ONE2(div_f32_ftz, float, flush, FLUSHED, x / y) ROUNDED2(div_f32_ftz, float)
 FAMILY2D(div_f64, x / y)
 
 #define ONE3(name, T, IN, OUT, FMA)                                                                \
-    static inline T name##_one(T x, T y, T z) { return OUT(FMA(IN(x), IN(y), IN(z))); }            \
+    ALWAYS_INLINE T name##_one(T x, T y, T z) { return OUT(FMA(IN(x), IN(y), IN(z))); }            \
     TERNARY(name, T, T, T, T, name##_one(a[l], b[l], c[l]))
 #define DIRECTED3(name, base, T, mode)                                                             \
     HANDLER(name) {                                                                                \
@@ -92,9 +92,9 @@ FAMILY3(fma_f32_ftz_sat, float, flush, SAT_FLUSHED, __builtin_fmaf)
 FAMILY3(fma_f64, double, KEEP, canon64, __builtin_fma)
 
 // Two f32 in 64 bits (sm_100): both halves.
-static inline uint64_t two(float low, float high) { return as_u32(low) | (uint64_t)as_u32(high) << 32; }
-static inline float low_f32(uint64_t v) { return as_f32((uint32_t)v); }
-static inline float high_f32(uint64_t v) { return as_f32((uint32_t)(v >> 32)); }
+ALWAYS_INLINE uint64_t two(float low, float high) { return as_u32(low) | (uint64_t)as_u32(high) << 32; }
+ALWAYS_INLINE float low_f32(uint64_t v) { return as_f32((uint32_t)v); }
+ALWAYS_INLINE float high_f32(uint64_t v) { return as_f32((uint32_t)(v >> 32)); }
 #define PAIR2(name, base)                                                                          \
     BINARY(name, uint64_t, uint64_t, uint64_t, two(base##_one(low_f32(a[l]), low_f32(b[l])),       \
                                                    base##_one(high_f32(a[l]), high_f32(b[l]))))
@@ -113,7 +113,7 @@ TERNARY(fma_f32x2_ftz, uint64_t, uint64_t, uint64_t, uint64_t,
 /* one operand ------------------------------------------------------------------------------------------ */
 
 #define ONE1(name, T, IN, OUT, EXPR)                                                               \
-    static inline T name##_one(T x0) {                                                             \
+    ALWAYS_INLINE T name##_one(T x0) {                                                             \
         T x = IN(x0);                                                                              \
         return OUT(EXPR);                                                                          \
     }                                                                                              \
@@ -152,15 +152,15 @@ BINARY(copysign_f64, uint64_t, uint64_t, uint64_t,
 /* minimum and maximum: NaN loses (.NaN: wins), -0 < +0 --------------------------------------------------- */
 
 // Order of the bits as signed integers, so that zeros differ.
-static inline int32_t order32(float x) {
+ALWAYS_INLINE int32_t order32(float x) {
     int32_t u = (int32_t)as_u32(x);
     return u < 0 ? (int32_t)(0x80000000u - (uint32_t)u) - 1 : u;
 }
-static inline int64_t order64(double x) {
+ALWAYS_INLINE int64_t order64(double x) {
     int64_t u = (int64_t)as_u64(x);
     return u < 0 ? (int64_t)(0x8000000000000000u - (uint64_t)u) - 1 : u;
 }
-static inline float pick(float x, float y, bool max, bool nan) {
+ALWAYS_INLINE float pick(float x, float y, bool max, bool nan) {
     bool nx = x != x, ny = y != y, less = order32(x) < order32(y);
     float r = less != max ? x : y;
     r = nx ? y : r;
@@ -168,13 +168,13 @@ static inline float pick(float x, float y, bool max, bool nan) {
     r = nan && (nx || ny) ? as_f32(0x7fffffff) : r;
     return canon(r);
 }
-static inline double pick64(double x, double y, bool max) {
+ALWAYS_INLINE double pick64(double x, double y, bool max) {
     double r = (order64(x) < order64(y)) != max ? x : y;
     r = x != x ? y : r;
     r = y != y ? x : r;
     return canon64(r);
 }
-static inline float pick_xor(float x, float y, bool max, bool nan) { // .xorsign.abs
+ALWAYS_INLINE float pick_xor(float x, float y, bool max, bool nan) { // .xorsign.abs
     float r = pick(as_f32(as_u32(x) & 0x7fffffff), as_f32(as_u32(y) & 0x7fffffff), max, nan);
     return r == r ? as_f32(as_u32(r) | ((as_u32(x) ^ as_u32(y)) & 0x80000000)) : r;
 }
@@ -197,7 +197,7 @@ BINARY(max_f64, double, double, double, pick64(a[l], b[l], true))
 /* approximations ------------------------------------------------------------------------------------------ */
 
 // 2^x in double: 2^n times a polynomial of the fraction; exact zeros and infinities at the ends.
-static inline double exp2_d(double x) {
+ALWAYS_INLINE double exp2_d(double x) {
     x = x < -1100 ? -1100 : x > 1100 ? 1100 : x; // NaN stays
     double n = __builtin_rint(x), r = (x - n) * 0.693147180559945309417;
     double p = 1.0 / 6227020800;
@@ -219,7 +219,7 @@ static inline double exp2_d(double x) {
     return p * half * rest;
 }
 // log2 of a positive finite float: exponent and an atanh series of the mantissa in [sqrt 1/2, sqrt 2).
-static inline double log2_d(float x) {
+ALWAYS_INLINE double log2_d(float x) {
     double v = x;
     uint64_t u = as_u64(v);
     int64_t e = (int64_t)(u >> 52 & 0x7ff) - 1023;
@@ -240,14 +240,14 @@ static inline double log2_d(float x) {
     p = p * z + 1;
     return (double)e + 2 * s * p * 1.44269504088896340736;
 }
-static inline float log2_f(float x) {
+ALWAYS_INLINE float log2_f(float x) {
     double r = log2_d(x);
     float v = (float)r;
     v = x == __builtin_inff() ? x : v;
     v = x == 0 ? -__builtin_inff() : v;
     return x < 0 || x != x ? as_f32(0x7fffffff) : v;
 }
-static inline double poly_sin(double r) {
+ALWAYS_INLINE double poly_sin(double r) {
     double z = r * r, p = -1.0 / 1307674368000;
     p = p * z + 1.0 / 6227020800;
     p = p * z - 1.0 / 39916800;
@@ -257,7 +257,7 @@ static inline double poly_sin(double r) {
     p = p * z - 1.0 / 6;
     return r + r * z * p;
 }
-static inline double poly_cos(double r) {
+ALWAYS_INLINE double poly_cos(double r) {
     double z = r * r, p = 1.0 / 20922789888000;
     p = p * z - 1.0 / 87178291200;
     p = p * z + 1.0 / 479001600;
@@ -269,7 +269,7 @@ static inline double poly_cos(double r) {
     return 1 + z * p;
 }
 // Reduction by pi / 2 in two parts: good to 2^-40 below 2^30, whatever beyond (as the ISA allows).
-static inline float sincos_f(float x, int shift) {
+ALWAYS_INLINE float sincos_f(float x, int shift) {
     double v = x, n = __builtin_rint(v * 0.63661977236758134308);
     double r = __builtin_fma(n, -6.12323399573676603587e-17, __builtin_fma(n, -1.57079632679489655800, v));
     n = n < 9e15 && n > -9e15 ? n : 0;
@@ -279,7 +279,7 @@ static inline float sincos_f(float x, int shift) {
     s = q & 2 ? -s : s;
     return x - x == 0 ? (float)s : as_f32(0x7fffffff); // NaN and infinities
 }
-static inline float tanh_f(float x) {
+ALWAYS_INLINE float tanh_f(float x) {
     double e = exp2_d(-2.88539008177792681472 * (x < 0 ? -(double)x : (double)x)); // e^-2|x|
     double ax = x < 0 ? -(double)x : (double)x, z = (double)x * x;
     double big = (1 - e) / (1 + e);
@@ -287,11 +287,11 @@ static inline float tanh_f(float x) {
     double r = ax < 0.05 ? small : big;
     return x == x ? as_f32(as_u32((float)r) | (as_u32(x) & 0x80000000)) : as_f32(0x7fffffff);
 }
-static inline float div_full(float x, float y) { return canon((float)((double)x / (double)y)); }
+ALWAYS_INLINE float div_full(float x, float y) { return canon((float)((double)x / (double)y)); }
 float VG_NAME(vg_exp2)(float x) { return canon((float)exp2_d(x)); }
 float VG_NAME(vg_tanh)(float x) { return tanh_f(x); }
 #define APPROX1(name, EXPR)                                                                        \
-    static inline float name##_one(float x) { return (EXPR); }                                     \
+    ALWAYS_INLINE float name##_one(float x) { return (EXPR); }                                     \
     UNARY(name, float, float, name##_one(a[l]))                                                    \
     UNARY(name##_ftz, float, float, flush(name##_one(flush(a[l]))))
 APPROX1(ex2, canon((float)exp2_d(x)))
@@ -307,7 +307,7 @@ BINARY(div_approx_ftz, float, float, float, flush(div_full(flush(a[l]), flush(b[
 /* comparison ------------------------------------------------------------------------------------------------ */
 
 // VgInstr of setp: d = p, a, b; c = third predicate, imm: 1 and, 2 or, 3 xor, | 4 not c, | 8 q = ops[0].
-static inline const VgInstr *set_preds(const VgInstr *i, VgWarp *w, char *f, uint32_t r) {
+ALWAYS_INLINE const VgInstr *set_preds(const VgInstr *i, VgWarp *w, char *f, uint32_t r) {
     uint32_t m = VG_MASK(i, w, f);
     if (__builtin_expect(i->imm == 0, 1)) {
         put_pred(f, i->d, m, r);
