@@ -22,7 +22,9 @@
 
 /* Work: what an operation or a graph node does ------------------------------------------------- */
 
-typedef enum VgdWorkKind { VGD_MARK, VGD_KERNEL, VGD_COPY, VGD_FILL, VGD_HOST, VGD_FREE } VgdWorkKind;
+typedef enum VgdWorkKind {
+    VGD_MARK, VGD_KERNEL, VGD_COPY, VGD_FILL, VGD_HOST, VGD_FREE
+} VgdWorkKind;
 
 typedef struct VgdSide {      // one side of a copy, offsets applied
     bool host;
@@ -72,11 +74,12 @@ struct VgdOp {
     double finished;         // time_seconds() when it was done
 };
 
-VgdOp *vgd_op_create(CUcontext context, const VgdWork *work); // takes the work over; NULL: no memory
+bool vgd_queue_start(void);                         // once more does nothing
+VgdOp *vgd_op_create(CUcontext context, VgdWork *work); // takes the work over; NULL: no memory
 VgdOp *vgd_op_keep(VgdOp *op);
 void vgd_op_drop(VgdOp *op);                         // NULL is fine
 bool vgd_op_follow(VgdOp *op, VgdOp *before);         // before issue; NULL or done: nothing
-void vgd_op_issue(VgdOp *op);                        // hands it over; the caller keeps its reference
+void vgd_op_issue(VgdOp *op);                       // the caller keeps its reference
 void vgd_wait(VgdOp *op);                            // NULL is fine; releases the lock meanwhile
 void vgd_wait_context(CUcontext context);
 void vgd_poll(void);                                // someone asked: work may not stay put off
@@ -85,8 +88,8 @@ void vgd_pause(void);                               // until no operation of the
 /* Objects -------------------------------------------------------------------------------------- */
 
 typedef enum VgdKind {
-    VGD_NO_OBJECT, VGD_CONTEXT, VGD_MODULE, VGD_LIBRARY, VGD_FUNCTION, VGD_STREAM, VGD_EVENT, VGD_GRAPH,
-    VGD_NODE, VGD_EXEC, VGD_MEMORY, VGD_PINNED
+    VGD_NO_OBJECT, VGD_CONTEXT, VGD_MODULE, VGD_LIBRARY, VGD_FUNCTION, VGD_STREAM, VGD_EVENT,
+    VGD_GRAPH, VGD_NODE, VGD_EXEC, VGD_MEMORY, VGD_PINNED
 } VgdKind;
 
 struct CUmod_st {
@@ -184,7 +187,7 @@ CUresult vgd_status(CUresult result);         // ... taken from status_message()
 void vgd_report(VgFault fault, const char *text);
 uint64_t vgd_next_id(void);
 
-// Live handles, by address.
+// Live handles, by address. Device memory goes by its address | 1, which no object has.
 bool vgd_object_add(const void *object, VgdKind kind, CUcontext owner);
 void vgd_object_remove(const void *object);
 bool vgd_object_is(const void *object, VgdKind kind);
@@ -198,6 +201,7 @@ CUresult vgd_stream_find(CUcontext context, CUstream handle, CUstream *stream);
 void vgd_stream_free(CUstream stream);
 void vgd_event_free(CUevent event);
 void vgd_module_free(CUmodule module);
+int vgd_device_attribute(CUdevice_attribute which);
 CUresult vgd_function(CUfunction handle, CUfunction *function);
 bool vgd_pinned(const void *at, size_t bytes, void **start, size_t *whole);
 void vgd_pinned_free(CUcontext context);
@@ -231,13 +235,12 @@ struct CUgraphNode_st {
     CUevent event;
     VgdNodes after;           // the nodes it depends on
     CUgraphNode original;    // of a clone
-    CUgraphNode exit;        // unused outside instantiation
-    int index;
+    int index;               // scratch of walks
 };
 struct CUgraph_st {
     CUcontext context;
     VgdNodes nodes;
-    bool embedded;           // in a child node: not the caller's to destroy
+    CUgraphNode in;          // of the child node it is the graph of: not the caller's to destroy
     bool capturing;
     CUgraph original;
 };
@@ -251,6 +254,7 @@ void vgd_graph_free(CUgraph graph);
 CUgraphNode vgd_graph_add(CUgraph graph, CUgraphNodeType type, VgdWork *work,
                           const CUgraphNode *after, size_t n);
 void vgd_exec_free(CUgraphExec exec);
+VgdWork *vgd_exec_work(CUgraphExec exec, CUgraphNode node); // NULL: not in it
 
 /* Launches and copies -------------------------------------------------------------------------- */
 
