@@ -14,51 +14,82 @@ typedef struct Shape { uint32_t bytes, vector; bool write, fixed; } Shape;
 
 /* Shadow ------------------------------------------------------------------------------------------------ */
 
+// The word after a step of shared memory, from the memo when it is there.
+INLINE bool step_shared(VgWarpMem *w, uint32_t word, uint32_t kind, uint32_t bytes, uint32_t *to) {
+    VgMemThread *thread = w->team->thread;
+    uint32_t gen = w->team->gen & 0xffff, from = word & 0xffff;
+    if (word >> 16 != gen) from = thread->states[from].written;
+    uint64_t key = vg_shared_key(w, from, kind, bytes);
+    const VgMemo *memo = &thread->memo[vg_memo_slot(key)];
+    if (__builtin_expect(memo->key != key, 0)) return vg_shared_step(w, word, kind, bytes, to);
+    *to = gen << 16 | memo->to;
+    return true;
+}
+
+INLINE bool step_global(VgWarpMem *w, uint32_t word, uint32_t touch, uint32_t *to) {
+    VgMemThread *thread = w->team->thread;
+    *to = touch;
+    if (word == touch || word - thread->launch->first_id >= VG_LAUNCH_IDS) return true;
+    uint64_t key = (uint64_t)word << 32 | touch;
+    const VgMemo *memo = &thread->global_memo[vg_memo_slot(key)];
+    if (__builtin_expect(memo->key != key, 0)) return vg_global_step(w, word, touch, to);
+    *to = memo->to;
+    return true;
+}
+
+// History words of a line under `map`: a step per distinct word. Few granules go one by one, which
+// keeps neighbours that are stepped in turn clear of stalls: a wide load right after a narrow store.
+// Returns the granule of the line that failed, or -1.
+INLINE int step_words(VgWarpMem *w, uint32_t *words, uint64_t map, bool shared, uint32_t kind, uint32_t bytes,
+                      uint32_t touch) {
+    uint32_t to;
+    bool few = __builtin_popcountll(map) <= 2;
+    for (uint64_t todo = map; todo;) {
+        int first = __builtin_ctzll(todo);
+        uint32_t word = words[first];
+        if (!(shared ? step_shared(w, word, kind, bytes, &to) : step_global(w, word, touch, &to))) return first;
+        if (few) {
+            if (to != word) words[first] = to;
+            todo &= todo - 1;
+            continue;
+        }
+        uint64_t equal = words_equal(words, todo, word);
+        if (to != word) words_put(words, equal, to);
+        todo &= ~equal;
+    }
+    return -1;
+}
+
 // One step for the granules of `map` in a line, `bytes` of each. Returns the granule (in the place) at
 // which it failed, or -1.
 INLINE int64_t step_line(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, uint32_t line, uint64_t map,
                          uint32_t kind, uint32_t bytes, bool write) {
-    VgMemThread *thread = w->team->thread;
     if (p->written) {
         uint64_t *maps = p->written[line];
         if (write) {
             for (int b = 0; b < 4; b++)
-                if (bytes >> b & 1) maps[b] |= map;
+                if (bytes >> b & 1 && (maps[b] & map) != map) maps[b] |= map;
         } else if (!p->alloc->whole) {
             uint64_t have = UINT64_MAX;
             for (int b = 0; b < 4; b++)
                 if (bytes >> b & 1) have &= maps[b];
             if (map & ~have) {
-                thread->record.fault = VG_UNINITIALISED;
+                w->team->thread->record.fault = VG_UNINITIALISED;
                 return (int64_t)line * 64 + __builtin_ctzll(map & ~have);
             }
         }
     }
     if (!p->history) return -1;
-    uint32_t *words = p->history + (size_t)line * 64, to, touch = 0;
-    if (p->shared) {
-        uint16_t *sites = write ? p->write_site : p->read_site;
-        uint16_t id = s->id < UINT16_MAX ? (uint16_t)(s->id + 1) : 0;
-        for (uint64_t todo = map; todo;) {
-            int first = __builtin_ctzll(todo);
-            uint32_t word = words[first];
-            uint64_t equal = words_equal(words, todo, word);
-            if (!vg_shared_step(w, word, kind, bytes, &to)) return (int64_t)line * 64 + first;
-            if (to != word) words_put(words, equal, to);
-            todo &= ~equal;
-        }
-        sites_put(sites + (size_t)line * 64, map, id);
-        return -1;
+    uint32_t *words = p->history + (size_t)line * 64, touch = 0;
+    if (!p->shared) {
+        touch = vg_touch_of(w, s, kind, bytes);
+        if (!touch) return -1;
     }
-    touch = vg_touch_of(w, s, kind, bytes);
-    if (!touch) return -1;
-    for (uint64_t todo = map; todo;) {
-        int first = __builtin_ctzll(todo);
-        uint32_t word = words[first];
-        uint64_t equal = words_equal(words, todo, word);
-        if (!vg_global_step(w, word, touch, &to)) return (int64_t)line * 64 + first;
-        if (to != word) words_put(words, equal, to);
-        todo &= ~equal;
+    int bad = step_words(w, words, map, p->shared, kind, bytes, touch);
+    if (__builtin_expect(bad >= 0, 0)) return (int64_t)line * 64 + bad;
+    if (p->shared) {
+        uint16_t *sites = (write ? p->write_site : p->read_site) + (size_t)line * 64;
+        sites_put(sites, map, s->id < UINT16_MAX ? (uint16_t)(s->id + 1) : 0);
     }
     return -1;
 }

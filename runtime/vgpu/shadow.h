@@ -149,6 +149,7 @@ struct VgMemThread {
     VgView *views;
     uint32_t *view_clocks, *view_set;
     uint32_t n_views;
+    uint32_t *fresh_views;               // by agent: of one who has just passed a barrier of its team
     VgMemo *memo;                        // (state, view, kind, bytes) -> state
     // global
     VgMemo *global_memo;                 // (id, touch) -> id
@@ -175,6 +176,13 @@ struct VgTeam {
 };
 
 /* shadow_state.c */
+static inline uint32_t vg_memo_slot(uint64_t key) {
+    return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - VG_MEMO_SHIFT));
+}
+// What a step depends on. Never 0.
+static inline uint64_t vg_shared_key(const VgWarpMem *warp, uint32_t state, uint32_t kind, uint32_t bytes) {
+    return (uint64_t)1 << 63 | (uint64_t)warp->view << 32 | (uint64_t)state << 16 | kind << 8 | bytes;
+}
 // The word of shared memory after an access by the warp. false: a fault, in the record.
 bool vg_shared_step(VgWarpMem *warp, uint32_t word, uint32_t kind, uint32_t bytes, uint32_t *to);
 void vg_states_reset(VgMemThread *thread);

@@ -182,7 +182,12 @@ void vg_team_barrier(VgTeam *team) {
         warp->clock->at[i] = 1;
         warp->clock->gen = team->gen;
         warp->known = known;
-        vg_view_update(warp);
+        warp->turn++;
+        if (!thread->fresh_views[i]) { // a reset of the tables may happen inside
+            uint32_t view = vg_view_of(thread, i, warp->clock->at);
+            thread->fresh_views[i] = view;
+        }
+        warp->view = thread->fresh_views[i];
     }
 }
 

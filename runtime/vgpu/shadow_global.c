@@ -10,11 +10,6 @@
 
 #include "runtime/vgpu/shadow.h"
 
-static uint64_t mix(uint64_t x) {
-    x = (x ^ (x >> 32)) * 0x9e3779b97f4a7c15u;
-    return x ^ (x >> 29);
-}
-
 const VgTouch *vg_touch_at(const VgLaunchMem *launch, uint32_t id) {
     uint32_t at = id - launch->first_id;
     if (id < launch->first_id || at >= VG_LAUNCH_IDS) return NULL; // of another launch
@@ -157,7 +152,7 @@ bool vg_global_step(VgWarpMem *warp, uint32_t word, uint32_t touch, uint32_t *to
     const VgTouch *from = vg_touch_at(thread->launch, word);
     if (!from) return true; // of an earlier launch
     uint64_t key = (uint64_t)word << 32 | touch;
-    VgMemo *memo = &thread->global_memo[mix(key) >> (64 - VG_MEMO_SHIFT)];
+    VgMemo *memo = &thread->global_memo[vg_memo_slot(key)];
     if (memo->key == key) {
         *to = memo->to;
         return true;

@@ -41,6 +41,7 @@ static void clear_interned(VgMemThread *thread) {
     thread->n_states = FIRST_STATE;
     thread->n_touches = 0;
     thread->n_views = 1; // 0 is nobody's
+    memset(thread->fresh_views, 0, thread->launch->n_agents * sizeof *thread->fresh_views);
 }
 
 Status vg_states_create(VgMemThread *thread) {
@@ -53,8 +54,9 @@ Status vg_states_create(VgMemThread *thread) {
     thread->view_set = malloc(VIEW_SLOTS * sizeof *thread->view_set);
     thread->view_clocks = malloc(VG_MAX_VIEWS * n_agents * sizeof *thread->view_clocks);
     thread->memo = malloc(sizeof *thread->memo << VG_MEMO_SHIFT);
+    thread->fresh_views = calloc(n_agents, sizeof *thread->fresh_views);
     if (!thread->states || !thread->state_set || !thread->touches || !thread->views ||
-        !thread->view_set || !thread->view_clocks || !thread->memo)
+        !thread->view_set || !thread->view_clocks || !thread->memo || !thread->fresh_views)
         return status_fail(ERR_MEMORY, "no memory for access histories");
     clear_interned(thread);
     return OK;
@@ -68,6 +70,7 @@ void vg_states_destroy(VgMemThread *thread) {
     free(thread->view_set);
     free(thread->view_clocks);
     free(thread->memo);
+    free(thread->fresh_views);
 }
 
 // Words of all generations to their written bytes; then nothing refers to states or views.
@@ -201,8 +204,8 @@ bool vg_shared_step(VgWarpMem *warp, uint32_t word, uint32_t kind, uint32_t byte
         *to = gen << 16 | from | ((kind & VG_KIND_ACCESS) == VG_READ ? 0 : bytes);
         return true;
     }
-    uint64_t key = (uint64_t)warp->view << 32 | (uint64_t)from << 16 | kind << 8 | bytes | (uint64_t)1 << 63;
-    VgMemo *memo = &thread->memo[mix(key) >> (64 - VG_MEMO_SHIFT)];
+    uint64_t key = vg_shared_key(warp, from, kind, bytes);
+    VgMemo *memo = &thread->memo[vg_memo_slot(key)];
     if (memo->key == key) {
         *to = gen << 16 | memo->to;
         return true;
