@@ -114,7 +114,9 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
             *to = from_id;
             return true;
         }
-        if (!warp->known) return race(warp, vg_touch_at(thread->launch, items[0])->team == mine->team
+        bool strong = mine->kind & VG_STRONG; // a flag that many poll
+        for (int i = 0; i < n_items; i++) strong = strong && vg_touch_at(thread->launch, items[i])->kind & VG_STRONG;
+        if (!warp->known && !strong) return race(warp, vg_touch_at(thread->launch, items[0])->team == mine->team
                                                 ? vg_touch_at(thread->launch, items[n_items - 1])
                                                 : vg_touch_at(thread->launch, items[0]), VG_RACE);
         *to = touch_id;
