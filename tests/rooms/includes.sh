@@ -10,6 +10,7 @@ declare -A may=(
     [runtime/plan]="runtime/base"
     [runtime/jit]="runtime/base runtime/plan"
     [runtime/device]="runtime/base runtime/plan runtime/jit"
+    [runtime/vgpu]="runtime/base"
     [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device"
     [runtime/train]="runtime/base runtime/plan runtime/exec"
     [compiler/model]="runtime/base"

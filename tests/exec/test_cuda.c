@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor on a GPU, against the CPU: the sample plan with the same arithmetic in CUDA C++, on the
+// virtual GPU, or on MOEC_TEST_DEVICE. Needs NVRTC and the virtual GPU's library.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runtime/exec/exec.h"
+#include "tests/exec/cuda.h"
+
+static char cache[] = "/tmp/moec-test-cuda-XXXXXX";
+
+static int set_up(void **state) {
+    (void)state;
+    if (!mkdtemp(cache)) return 1;
+    setenv("MOEC_VGPU_LIBRARY", MOEC_BINARY_DIR "/libmoec-vgpu.so", 0);
+    return setenv("MOEC_CACHE_DIR", cache, 1);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", cache);
+    return system(command);
+}
+
+static const char *device(void) {
+    const char *asked = getenv("MOEC_TEST_DEVICE");
+    return asked && *asked ? asked : "vgpu:sm_80";
+}
+
+static Status try_create(const Plan *plan, ExecOptions options, Exec **out) {
+    if (!options.threads) options.threads = 2;
+    return exec_create(plan, &options, out);
+}
+
+static Exec *create(const Plan *plan, ExecOptions options) {
+    Exec *exec;
+    if (try_create(plan, options, &exec) != OK) fail_msg("%s", status_message());
+    return exec;
+}
+
+// Whether there is something to run on; says what is missing if not.
+static bool have_device(void) {
+    if (!has_nvrtc()) return false;
+    Plan *plan = sample_plan(8, 1);
+    sample_cuda(plan, "cuda:sm_80");
+    Exec *exec;
+    Status status = try_create(plan, (ExecOptions){ .device = device() }, &exec);
+    bool missing = status == ERR_INPUT; // a library or a GPU that is not there
+    if (status != OK && !missing) fail_msg("%s", status_message());
+    if (missing) print_message("skipped: %s\n", status_message());
+    if (status == OK) exec_destroy(exec);
+    plan_destroy(plan);
+    return !missing;
+}
+
+static void must(Status status) {
+    if (status != OK) fail_msg("%s", status_message());
+}
+
+static int32_t token(int microbatch, int64_t t) {
+    return (int32_t)(hash_mix(3, (uint64_t)microbatch, (uint64_t)t) % 7) - 1; // -1 .. 5
+}
+
+typedef struct Fills {
+    int calls, fail_at, salt;
+} Fills;
+
+static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
+    Fills *fills = user;
+    if (fills->calls++ == fills->fail_at) return status_fail(ERR_INPUT, "no more data");
+    int32_t *tokens = exec_input(exec, program, INPUT_tokens, 0);
+    for (int64_t t = 0; t < program->buffers[0].dims[0]; t++)
+        tokens[t] = token(microbatch + fills->salt, t);
+    return OK;
+}
+
+enum { TOKENS = 200, MICROBATCHES = 3 };
+
+// Some kernels use more of the device than the sample's one thread: all lanes, shared memory, a repeat.
+static Plan *gpu_plan(void) {
+    Plan *plan = sample_plan(TOKENS, MICROBATCHES);
+    sample_pack(plan);
+    sample_halves(plan);
+    sample_cuda(plan, "cuda:sm_80");
+    sample_cuda_body(plan, "square",
+                     "    for (int64_t i = tile_begin * 64 + threadIdx.x; i < tile_end * 64; "
+                     "i += blockDim.x) s[i] = g[i] * g[i];", 64, 0);
+    sample_cuda_body(plan, "keep",
+                     "    extern __shared__ float kept[];\n    kept[threadIdx.x] = total[threadIdx.x & 3];\n"
+                     "    __syncthreads();\n    if (threadIdx.x < 4) state[threadIdx.x] = kept[threadIdx.x + 60];",
+                     64, 256);
+    return plan;
+}
+
+static Plan *cpu_plan(void) {
+    Plan *plan = sample_plan(TOKENS, MICROBATCHES);
+    sample_pack(plan);
+    sample_halves(plan);
+    return plan;
+}
+
+static void same_region(Exec *a, Exec *b, const Plan *plan, Region region) {
+    must(exec_download(a, region));
+    must(exec_download(b, region));
+    assert_memory_equal(exec_region(a, region), exec_region(b, region),
+                        (size_t)plan->region_bytes[region]);
+}
+
+// Steps and evaluations on a CPU and on the device: weights, packed weights, states, metrics, outputs and
+// scalars are the same bits, kernel by kernel or as a graph, and in any order of programs.
+static void check_steps(bool graph, bool poison) {
+    Plan *plan = gpu_plan(), *reference = cpu_plan();
+    Exec *gpu = create(plan, (ExecOptions){ .device = device(), .graph = graph, .poison = poison }),
+         *cpu = create(reference, (ExecOptions){ .poison = poison });
+    Exec *both[] = { gpu, cpu };
+    const Plan *plans[] = { plan, reference };
+    for (int e = 0; e < 2; e++) must(exec_init(both[e], 7));
+    same_region(gpu, cpu, reference, REGION_weights);
+    same_region(gpu, cpu, reference, REGION_packed);
+    same_region(gpu, cpu, reference, REGION_moment1);
+    for (int round = 0; round < 4; round++) {
+        float losses[2][2];
+        for (int e = 0; e < 2; e++) {
+            const PlanProgram *step = plan_program(plans[e], "step"), *eval = plan_program(plans[e], "eval");
+            Fills fills = { .fail_at = -1, .salt = round };
+            exec_scalars(both[e])[SCALAR_lr] = 0.01f / (float)(1 + round); // new ones in every step
+            must(exec_run(both[e], step, fill, &fills));
+            assert_int_equal(fills.calls, MICROBATCHES);
+            losses[e][0] = exec_metric(both[e], step, 0, NULL)[0];
+            must(exec_run(both[e], eval, fill, &fills));
+            losses[e][1] = exec_metric(both[e], eval, 0, NULL)[0];
+            assert_true(exec_scalars(both[e])[SCALAR_lr] == 0.01f / (float)(1 + round));
+        }
+        assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+        assert_true(isfinite(losses[0][0]) && losses[0][0] != losses[0][1]);
+        uint32_t y = plan_program(plan, "eval")->outputs[0].buffer;
+        assert_memory_equal(exec_buffer(gpu, plan_program(plan, "eval"), y),
+                            exec_buffer(cpu, plan_program(reference, "eval"), y), TOKENS * 4);
+        same_region(gpu, cpu, reference, REGION_weights);
+        same_region(gpu, cpu, reference, REGION_packed);
+    }
+    const PlanProgram *halves = plan_program(plan, "halves");
+    must(exec_run(gpu, halves, NULL, NULL));
+    must(exec_run(cpu, plan_program(reference, "halves"), NULL, NULL));
+    assert_memory_equal(exec_buffer(gpu, halves, halves->outputs[0].buffer),
+                        exec_buffer(cpu, plan_program(reference, "halves"), halves->outputs[0].buffer),
+                        TOKENS * 4);
+    int nodes = exec_graph_nodes(gpu, plan_program(plan, "step"));
+    // A copy of scalars in and out, of a microbatch's inputs, of loss and y; metrics zeroed; launches.
+    int launches = 2 + MICROBATCHES * 5 + 4;
+    int wanted = 2 + MICROBATCHES + 2 + 1 + launches + (poison ? MICROBATCHES : 0);
+    assert_int_equal(nodes, graph ? wanted : 0);
+    exec_destroy(gpu);
+    exec_destroy(cpu);
+    plan_destroy(plan);
+    plan_destroy(reference);
+}
+
+static void test_launches(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    check_steps(false, false);
+}
+
+static void test_graph(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    check_steps(true, false);
+}
+
+static void test_poison(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    check_steps(false, true);
+    check_steps(true, true);
+}
+
+// What the host writes gets there by exec_upload, and only then.
+static void test_transfers(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = gpu_plan();
+    Exec *exec = create(plan, (ExecOptions){ .device = device(), .graph = true });
+    must(exec_init(exec, 3));
+    float *weights = exec_region(exec, REGION_weights), *packed = exec_region(exec, REGION_packed);
+    float first = weights[0];
+    weights[0] = 99;
+    must(exec_pack(exec));
+    must(exec_download(exec, REGION_packed));
+    assert_true(packed[0] == first && packed[1] == first);
+    must(exec_upload(exec, REGION_weights));
+    must(exec_pack(exec));
+    must(exec_download(exec, REGION_packed));
+    assert_true(packed[0] == 99 && packed[1] == 99);
+    weights[0] = 0;
+    must(exec_download(exec, REGION_weights));
+    assert_true(weights[0] == 99);
+    assert_int_equal(exec_touched(exec, REGION_weights), plan->region_bytes[REGION_weights]);
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
+// Without a fill every microbatch has the inputs that were written; a fill that fails launches nothing.
+static void test_inputs(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = gpu_plan(), *reference = cpu_plan();
+    Exec *gpu = create(plan, (ExecOptions){ .device = device(), .graph = true }),
+         *cpu = create(reference, (ExecOptions){ 0 });
+    Exec *both[] = { gpu, cpu };
+    float losses[2];
+    for (int e = 0; e < 2; e++) {
+        const PlanProgram *step = plan_program(e ? reference : plan, "step");
+        must(exec_init(both[e], 9));
+        int32_t *tokens = exec_input(both[e], step, INPUT_tokens, 0);
+        assert_null(exec_input(both[e], step, INPUT_labels, 0));
+        for (int t = 0; t < TOKENS; t++) tokens[t] = token(5, t);
+        exec_scalars(both[e])[SCALAR_lr] = 0.5f;
+        must(exec_run(both[e], step, NULL, NULL));
+        losses[e] = exec_metric(both[e], step, 0, NULL)[0];
+    }
+    assert_true(losses[0] == losses[1]);
+    same_region(gpu, cpu, reference, REGION_weights);
+    Fills fills = { .fail_at = 1 };
+    const PlanProgram *step = plan_program(plan, "step");
+    assert_int_equal(exec_run(gpu, step, fill, &fills), ERR_INPUT);
+    assert_string_equal(status_message(), "no more data");
+    same_region(gpu, cpu, reference, REGION_weights); // as they were
+    exec_destroy(gpu);
+    exec_destroy(cpu);
+    plan_destroy(plan);
+    plan_destroy(reference);
+}
+
+// Times of launches add up to something for each instruction, over more launches than are timed at once.
+static void test_profile(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = sample_plan(64, 60);
+    sample_cuda(plan, "cuda:sm_80");
+    const PlanProgram *step = plan_program(plan, "step");
+    Exec *exec = create(plan, (ExecOptions){ .device = device(), .graph = true, .profile = true });
+    must(exec_init(exec, 1));
+    double *seconds = exec_profile(exec, step);
+    Fills fills = { .fail_at = -1 };
+    must(exec_run(exec, step, fill, &fills));
+    for (uint32_t i = 0; i < step->n_instrs; i++) assert_true(seconds[i] > 0);
+    double once = seconds[step->n_instrs - 1];
+    must(exec_run(exec, step, fill, &fills));
+    assert_true(seconds[step->n_instrs - 1] > once);
+    assert_int_equal(exec_graph_nodes(exec, step), 0);
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
+// A kernel that leaves its buffers is the device's failure, with what the virtual GPU has to say.
+static void test_fault(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    for (int graph = 0; graph < 2; graph++) {
+        Plan *plan = gpu_plan();
+        sample_cuda_body(plan, "keep", "    state[threadIdx.x] = total[(int64_t)1 << 40];", 32, 0);
+        Exec *exec = create(plan, (ExecOptions){ .device = device(), .graph = graph });
+        must(exec_init(exec, 1));
+        Fills fills = { .fail_at = -1 };
+        assert_int_equal(exec_run(exec, plan_program(plan, "step"), fill, &fills), ERR_DEVICE);
+        assert_non_null(strstr(status_message(), "ILLEGAL_ADDRESS"));
+        if (!strncmp(device(), "vgpu", 4)) assert_non_null(strstr(status_message(), "keep"));
+        exec_destroy(exec);
+        plan_destroy(plan);
+        if (strncmp(device(), "vgpu", 4)) return; // a real context is lost for the process
+    }
+}
+
+static void expect(Status status, Status wanted, const char *part) {
+    assert_int_equal(status, wanted);
+    if (!strstr(status_message(), part)) fail_msg("no \"%s\" in: %s", part, status_message());
+}
+
+static void test_names(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    const char *target;
+    must(exec_target("cpu", arena, &target));
+    assert_string_equal(target, "cpu");
+    must(exec_target("vgpu:sm_90a", arena, &target));
+    assert_string_equal(target, "cuda:sm_90a");
+    static const char *const wrong[] = { "", "gpu", "cuda:", "cuda:x", "cuda:1x", "cuda1", "cpu:0",
+                                         "vgpu", "vgpu:", "vgpu:90", "vgpu:sm_", "vgpu:sm_90b", "CPU" };
+    for (int i = 0; i < COUNT_OF(wrong); i++)
+        expect(exec_target(wrong[i], arena, &target), ERR_ARGUMENT, "expected a device cpu, cuda");
+    arena_destroy(arena);
+    assert_string_equal(exec_usual_device("cpu"), "cpu");
+    assert_string_equal(exec_usual_device("cuda:sm_90a"), "cuda");
+    must(exec_fits(NULL, "cpu"));
+    must(exec_fits("vgpu:sm_90a", "cuda:sm_80"));
+    expect(exec_fits("cpu", "cuda:sm_80"), ERR_ARGUMENT, "--device vgpu:sm_80 without a GPU");
+    expect(exec_fits("vgpu:sm_80", "cpu"), ERR_ARGUMENT, "the plan is for a CPU");
+    expect(exec_fits("tpu", "cpu"), ERR_ARGUMENT, "found 'tpu'");
+    Exec *exec;
+    Plan *plan = sample_plan(8, 1);
+    expect(try_create(plan, (ExecOptions){ .device = "vgpu:sm_80" }, &exec), ERR_ARGUMENT, "for a CPU");
+    assert_null(exec);
+    plan_destroy(plan);
+}
+
+// Plans for later architectures, and for all that one has, do not run on others.
+static void test_architectures(void **state) {
+    (void)state;
+    if (!have_device() || strncmp(device(), "vgpu", 4)) skip();
+    static const struct {
+        const char *device, *target;
+        bool fits;
+    } rows[] = {
+        { "vgpu:sm_80", "cuda:sm_80", true },    { "vgpu:sm_90a", "cuda:sm_80", true },
+        { "vgpu:sm_90a", "cuda:sm_90a", true },  { "vgpu:sm_80", "cuda:sm_90", false },
+        { "vgpu:sm_100a", "cuda:sm_90a", false }, { "vgpu:sm_90a", "cuda:sm_100a", false },
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        Plan *plan = sample_plan(8, 1);
+        sample_cuda(plan, rows[i].target);
+        Exec *exec;
+        Status status = try_create(plan, (ExecOptions){ .device = rows[i].device }, &exec);
+        if (rows[i].fits) must(status);
+        else expect(status, ERR_ARGUMENT, "lower the spec again with --device vgpu:sm_");
+        if (status == OK) {
+            must(exec_init(exec, 1));
+            assert_non_null(exec_device(exec));
+        }
+        exec_destroy(exec);
+        plan_destroy(plan);
+    }
+}
+
+// Each in a process of its own, since libraries are looked for once.
+static void expect_missing(const char *name, const char *part) {
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) {
+        setenv("MOEC_VGPU_LIBRARY", "/nowhere/libmoec-vgpu.so", 1);
+        Status status = exec_fits(name, "cuda:sm_80");
+        Exec *exec;
+        Plan *plan = sample_plan(8, 1);
+        sample_cuda(plan, "cuda:sm_80");
+        if (status == OK) status = try_create(plan, (ExecOptions){ .device = name }, &exec);
+        _exit(status == ERR_INPUT && strstr(status_message(), part) ? 0 : 1);
+    }
+    int result;
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+}
+
+static void test_missing(void **state) {
+    (void)state;
+    expect_missing("vgpu:sm_80", "/nowhere/libmoec-vgpu.so");
+    if (access("/dev/nvidiactl", F_OK) != 0) expect_missing("cuda", "--device vgpu:sm_80 needs ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_missing), // first: before this process looks for them
+        cmocka_unit_test(test_names),     cmocka_unit_test(test_launches),
+        cmocka_unit_test(test_graph),     cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
