@@ -4,7 +4,7 @@
 // Correct programs give the same results in every order the graph allows, so the order is chosen to
 // show those that are not. With the default, MOEC_VGPU_ORDER=late,
 //   - nothing runs before somebody waits or asks, except when there is only one stream to run it
-//     in, when 4096 operations are pending, or when nothing was issued for a millisecond;
+//     in, when 4096 operations are pending, or when nothing was issued for 0.2 s;
 //   - of the ready operations the one issued last runs first.
 // So an operation that should have waited for one in another stream, issued before, overtakes it.
 // MOEC_VGPU_ORDER=issue runs in order of issue and at once, =random draws by MOEC_VGPU_SEED.
@@ -16,7 +16,7 @@
 #include "runtime/vgpu/driver.h"
 
 enum { PENDING_LIMIT = 4096 };
-static const double QUIET_SECONDS = 1e-3;
+static const double QUIET_SECONDS = 0.2;
 
 static struct {
     pthread_cond_t wake, done;   // something became ready or wanted; something was done
