@@ -68,7 +68,8 @@ INLINE int64_t step_line(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, uin
         uint64_t *maps = p->written[line];
         if (write) {
             for (int b = 0; b < 4; b++)
-                if (bytes >> b & 1 && (maps[b] & map) != map) maps[b] |= map;
+                if (bytes >> b & 1 && (maps[b] & map) != map) // blocks on other threads mark theirs
+                    __atomic_fetch_or(&maps[b], map, __ATOMIC_RELAXED);
         } else if (!p->alloc->whole) {
             uint64_t have = UINT64_MAX;
             for (int b = 0; b < 4; b++)
@@ -351,11 +352,8 @@ static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, u
             w->team->thread->record.fault = VG_RACE;
             w->team->thread->record.other = (VgOther){ .known = true, .access = VG_WRITE, .cta = w->cta,
                                                        .warp = w->index, .site = s->id, .same_launch = true };
-            VgPlaceMem bare = *p;
-            bare.shared = false; // the other site is known here
-            VgFault fault = vg_mem_fault(w, s, VG_RACE, l, off->at[l],
-                                         "lanes of one store write different values to one place");
-            return fault;
+            return vg_mem_fault(w, s, VG_RACE, l, vg_place_address(w, s, p, off->at[l]),
+                                "lanes of one store write different values to one place");
         }
     }
     return VG_OK;

@@ -145,6 +145,14 @@ VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t 
     return VG_OK;
 }
 
+uint64_t vg_place_address(const VgWarpMem *warp, const VgSite *site, const VgPlaceMem *place,
+                          uint64_t offset) {
+    const VgLaunchShape *shape = &warp->team->thread->launch->shape;
+    uint64_t window = site->space == VG_GENERIC ? VG_SHARED_WINDOW : 0;
+    if (place->shared) return offset + window + shape->shared_base + (shape->ranked ? place->rank << 24 : 0);
+    return offset + (place->alloc ? place->alloc->start + place->origin : 0);
+}
+
 // Which lane touches the granule, for the report of what the shadow found there.
 VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *place, uint32_t mask,
                         const uint32_t *offsets, uint64_t granule) {
@@ -156,16 +164,9 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
         lane = l;
         break;
     }
-    uint64_t address = offsets[lane];
-    uint64_t window = site->space == VG_GENERIC ? VG_SHARED_WINDOW : 0;
-    const VgLaunchShape *shape = &warp->team->thread->launch->shape;
-    if (place->shared)
-        address += window + shape->shared_base + (shape->ranked ? place->rank << 24 : 0);
-    else if (place->alloc)
-        address += place->alloc->start + place->origin;
-    uint16_t site_before = 0;
+    uint64_t address = vg_place_address(warp, site, place, offsets[lane]);
     if (place->shared && record->other.known) {
-        site_before = record->other.access == VG_READ ? place->read_site[granule] : place->write_site[granule];
+        uint16_t site_before = record->other.access == VG_READ ? place->read_site[granule] : place->write_site[granule];
         record->other.site = site_before ? site_before - 1u : VG_NO_SITE;
     }
     if (place->alloc)
@@ -191,7 +192,7 @@ static VgFault touch_granule(VgWarpMem *warp, const VgSite *site, VgAccess acces
         for (int b = 0; b < 4; b++) {
             if (!(bytes >> b & 1)) continue;
             if (access == VG_WRITE)
-                maps[b] |= bit;
+                __atomic_fetch_or(&maps[b], bit, __ATOMIC_RELAXED);
             else if (!place->alloc->whole && !(maps[b] & bit))
                 return record->fault = VG_UNINITIALISED;
         }

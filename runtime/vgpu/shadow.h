@@ -212,6 +212,9 @@ VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t 
 // Fills the record's head; returns `fault`.
 VgFault vg_mem_fault(VgWarpMem *warp, const VgSite *site, VgFault fault, uint32_t lane,
                      uint64_t address, const char *detail, ...) PRINTF_LIKE(6, 7);
+// The address, as the program sees it, of an offset in a place.
+uint64_t vg_place_address(const VgWarpMem *warp, const VgSite *site, const VgPlaceMem *place,
+                          uint64_t offset);
 // Completes the record of a fault that the shadow found at a granule: `offsets` are the lanes'.
 VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *place, uint32_t mask,
                         const uint32_t *offsets, uint64_t granule);
