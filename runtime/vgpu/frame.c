@@ -2,6 +2,7 @@
 // Frames: the registers of one activation, and the constants that stand in them.
 #include <stdlib.h>
 
+#include "runtime/vgpu/async.h"
 #include "runtime/vgpu/control.h"
 
 static uint32_t special(const VgWarp *w, VgSpecial name, uint32_t lane) {
@@ -138,6 +139,7 @@ void vg_warp_reset(VgWarp *w, const VgFunc *func, uint32_t lanes) {
     w->splits[0] = (VgSplit){ .pc = w->pc, .mask = lanes, .frame = w->frame };
     vg_set_join(w, NULL);
     w->base = w->frame;
+    vg_copies_reset(w);
 }
 
 void vg_warp_finish(VgWarp *w) {
@@ -147,6 +149,7 @@ void vg_warp_finish(VgWarp *w) {
 }
 
 void vg_warp_destroy(VgWarp *w) {
+    vg_copies_destroy(w);
     while (w->all_frames) {
         VgFrame *frame = w->all_frames;
         w->all_frames = frame->next_all;

@@ -69,8 +69,9 @@ DEVICE void take_rows(bf16 *to, const T *from, int64_t stride, int64_t at, int64
 }
 template <int ROWS, int WIDTH, int PITCH, int THREADS, typename T>
 DEVICE void take_rows(float *to, const T *from, int64_t stride, int64_t at, int64_t rows) {
-    for (int c = threadIdx.x; c < ROWS * WIDTH; c += THREADS) {
-        int row = c / WIDTH, column = c % WIDTH;
-        to[row * PITCH + column] = at + row < rows ? f_of(from[(at + row) * stride + column]) : 0.0f;
+    // The padding too: compilers read it along with what stands before it.
+    for (int c = threadIdx.x; c < ROWS * PITCH; c += THREADS) {
+        int row = c / PITCH, column = c % PITCH;
+        to[c] = at + row < rows && column < WIDTH ? f_of(from[(at + row) * stride + column]) : 0.0f;
     }
 }

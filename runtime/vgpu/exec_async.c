@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// cp.async and its groups (PTX ISA 9.7.9.25.3). async.h says when what is read and written.
+#include <stdlib.h>
+
+#include "runtime/vgpu/async.h"
+#include "runtime/vgpu/exec.h"
+
+// A copy's two accesses. Registers of both sites lie in the VgCopy, which they take for the frame.
+typedef struct CopySite {
+    VgSite *read, *write;
+    uint32_t to, from, size;      // frame offsets: addresses (0: none), src-size (0: all)
+    int to_bytes, from_bytes;     // of the address registers
+    uint32_t bytes;               // of a lane's copy
+} CopySite;
+
+static VgCopy *new_copy(VgCopies *copies) {
+    if (copies->n == copies->cap) {
+        uint32_t cap = copies->cap ? 2 * copies->cap : 16;
+        VgCopy *items = aligned_alloc(64, cap * sizeof *items);
+        if (!items) return NULL;
+        if (copies->n) memcpy(items, copies->items, copies->n * sizeof *items);
+        free(copies->items);
+        copies->items = items;
+        copies->cap = cap;
+    }
+    return &copies->items[copies->n++];
+}
+
+static uint64_t lane_address(const char *f, uint32_t at, int bytes, uint32_t lane) {
+    if (!at) return 0;
+    return bytes == 8 ? ((const uint64_t *)(f + at))[lane] : ((const uint32_t *)(f + at))[lane];
+}
+
+// Lanes that read less than the whole: byte by byte, the rest zero.
+static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_t lane, uint32_t bytes, VgCopy *copy) {
+    uint8_t *host, data[16] = { 0 };
+    if (bytes) {
+        uint64_t address = lane_address(f, site->from, site->from_bytes, lane) + (uint64_t)site->read->offset;
+        VgFault fault = vg_range(&w->mem, site->read, VG_READ, lane, address, bytes, &host);
+        if (fault != VG_OK) return fault;
+        memcpy(data, host, bytes);
+    }
+    for (int k = 0; k < 4; k++) memcpy(&copy->data[k][lane], data + 4 * k, 4);
+    return VG_OK;
+}
+
+HANDLER(copy_async) {
+    uint32_t m = VG_MASK(i, w, f);
+    if (!m) VG_NEXT(i, w, f);
+    const CopySite *site = i->extra;
+    VgCopies *copies = vg_copies(w);
+    VgCopy *copy = copies ? new_copy(copies) : NULL;
+    if (!copy) return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous copy");
+    uint32_t whole = m;
+    copy->write = site->write, copy->instr = i, copy->mask = m;
+    for (uint32_t l = 0; l < 32; l++) {
+        copy->group[l] = copies->committed[l];
+        copy->address[l] = lane_address(f, site->to, site->to_bytes, l);
+        if (!site->size || !(m >> l & 1)) continue;
+        uint32_t bytes = ((const uint32_t *)(f + site->size))[l];
+        if (bytes == site->bytes) continue;
+        if (bytes > site->bytes)
+            return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, 1u << l, "src-size %u is larger than the copy of %u bytes",
+                            bytes, site->bytes);
+        VgFault fault = read_part(w, site, f, l, bytes, copy);
+        if (fault != VG_OK) return vg_fault_record(w, i, fault);
+        whole &= ~(1u << l);
+    }
+    if (whole) {
+        VgFault fault = site->read->run(&w->mem, site->read, whole, site->from ? f + site->from : NULL, (char *)copy);
+        if (fault != VG_OK) return vg_fault_record(w, i, fault);
+    }
+    VG_NEXT(i, w, f);
+}
+
+HANDLER(commit) {
+    uint32_t m = VG_MASK(i, w, f);
+    VgCopies *copies = vg_copies(w);
+    if (!copies) return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous copy");
+    for (int l = 0; l < 32; l++) copies->committed[l] += m >> l & 1;
+    VG_NEXT(i, w, f);
+}
+
+// imm: all but so many groups; -1: everything, committed or not.
+HANDLER(wait_copies) {
+    uint32_t m = VG_MASK(i, w, f), kept = 0;
+    VgCopies *copies = w->async;
+    for (uint32_t k = 0; copies && m && k < copies->n; k++) {
+        VgCopy *copy = &copies->items[k];
+        uint32_t done = 0;
+        for (int l = 0; l < 32; l++)
+            done |= (uint32_t)(i->imm < 0 || (int64_t)copy->group[l] + i->imm < copies->committed[l]) << l;
+        done &= m & copy->mask;
+        if (done) {
+            VgFault fault = copy->write->run(&w->mem, copy->write, done, copy->address, (char *)copy);
+            if (fault != VG_OK) return vg_fault_record(w, copy->instr, fault);
+        }
+        copy->mask &= ~done;
+        if (!copy->mask) continue;
+        if (kept != k) copies->items[kept] = *copy;
+        kept++;
+    }
+    if (copies && m) copies->n = kept;
+    VG_NEXT(i, w, f);
+}
+
+/* decoding -------------------------------------------------------------------------------------------- */
+
+static VgSite *data_site(VgDecoder *d, VgSpace space, VgAccess access, uint32_t bytes) {
+    VgSite *site = vg_site(d);
+    site->space = (uint8_t)space, site->access = (uint8_t)access;
+    site->scope = VG_SCOPE_SYS;
+    site->reg_bytes = 4;
+    site->bytes = 4, site->vector = (uint8_t)(bytes / 4);
+    for (uint32_t k = 0; k < 4; k++)
+        site->reg[k] = site->source[k] = (uint32_t)(offsetof(VgCopy, data) + k * sizeof ((VgCopy *)0)->data[0]);
+    return site;
+}
+
+static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
+    static const char *const hints[] = { "L2::64B", "L2::128B", "L2::256B", NULL };
+    bool cg = vg_take(d, "cg");
+    if (!cg && !vg_take(d, "ca")) return vg_bad(d, "expected .ca or .cg");
+    if (!vg_take(d, "shared") && !vg_take(d, "shared::cta")) return vg_bad(d, "expected .shared");
+    if (!vg_take(d, "global")) return vg_bad(d, "expected .global");
+    bool hint = vg_take(d, "L2::cache_hint");
+    while (vg_take_one(d, hints) >= 0) { }
+    TRY(vg_count(d, 3, hint ? 5 : 4));
+    uint64_t bytes;
+    uint32_t size;
+    TRY(vg_src(d, &p->operands[2], 32, &size));
+    if (!vg_is_const(d, size, &bytes) || (bytes != 4 && bytes != 8 && bytes != 16) || (cg && bytes != 16))
+        return vg_bad(d, "expected a size of %s", cg ? "16" : "4, 8 or 16");
+    CopySite *site = ARENA_NEW(vg_arena(d), CopySite);
+    site->bytes = (uint32_t)bytes;
+    site->read = data_site(d, VG_GLOBAL, VG_READ, site->bytes);
+    site->write = data_site(d, VG_SHARED, VG_WRITE, site->bytes);
+    uint32_t to, from, part = 0;
+    int to_bytes, from_bytes;
+    TRY(vg_address(d, &p->operands[0], &to, &site->write->offset, &to_bytes));
+    TRY(vg_address(d, &p->operands[1], &from, &site->read->offset, &from_bytes));
+    if (p->n_operands > 3u + hint) TRY(vg_src(d, &p->operands[3], 32, &part));
+    site->read->address_bytes = (uint8_t)from_bytes;
+    site->write->address_bytes = 8; // as they are kept
+    site->to_bytes = to_bytes, site->from_bytes = from_bytes;
+    site->read->run = vg_access_select(site->read);
+    site->write->run = vg_access_select(site->write);
+    if (!site->read->run || !site->write->run) return vg_bad(d, "no such form of access");
+    VgInstr *i = vg_emit(d, copy_async);
+    i->extra = site;
+    site->to = to, site->from = from, site->size = part;
+    vg_emit_list(d, &site->to, 0, 3); // to, from, size follow each other
+    return OK;
+}
+_Static_assert(offsetof(CopySite, size) == offsetof(CopySite, to) + 2 * sizeof(uint32_t), "one list");
+
+static Status decode_cp(VgDecoder *d, const PtxInstr *p) {
+    if (!vg_take(d, "async")) return vg_bad(d, "expected .async");
+    if (vg_take(d, "commit_group")) {
+        TRY(vg_count(d, 0, 0));
+        vg_emit(d, commit);
+        return OK;
+    }
+    if (vg_take(d, "wait_all")) {
+        TRY(vg_count(d, 0, 0));
+        vg_emit(d, wait_copies)->imm = -1;
+        return OK;
+    }
+    if (vg_take(d, "wait_group")) {
+        uint64_t n;
+        uint32_t ref;
+        TRY(vg_count(d, 1, 1));
+        TRY(vg_src(d, &p->operands[0], 32, &ref));
+        if (!vg_is_const(d, ref, &n)) return vg_bad(d, "expected a number of groups");
+        vg_emit(d, wait_copies)->imm = (int64_t)n;
+        return OK;
+    }
+    return decode_copy(d, p);
+}
+
+const VgRoot VG_NAME(vg_roots_async)[] = {
+    { "cp", decode_cp, "cp.async.{ca,cg}.shared.global{.L2::128B}, cp.async.commit_group, cp.async.wait_{group,all}" },
+    { NULL, NULL, NULL },
+};
