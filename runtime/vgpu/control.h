@@ -13,6 +13,7 @@ typedef struct VgCall {            // of a call instruction
 } VgCall;
 
 /* divergence.c */
+enum { VG_STALL = 16000 }; // instructions that a split may run while lanes wait for it at a join
 void vg_split_save(VgWarp *w, const VgInstr *pc);   // the running split's fields into its entry
 const VgInstr *vg_split_resume(VgWarp *w, uint32_t n);
 const VgInstr *vg_split_pick(VgWarp *w);            // after the running one disappeared: next, or NULL
@@ -23,6 +24,7 @@ const VgInstr *vg_diverge(VgWarp *w, const VgBlock *b, const VgInstr *i, uint32_
 const VgInstr *vg_lanes_exit(VgWarp *w, const VgInstr *i, uint32_t lanes);
 void vg_set_join(VgWarp *w, VgJoin *join);
 void vg_join_leave(VgWarp *w, uint32_t lanes, VgJoin *from, const VgJoin *until);
+bool vg_split_release(VgWarp *w);                   // lets lanes that wait at a join go on alone
 bool vg_split_rotate(VgWarp *w);                    // another split gets its turn; frees stalled joins
 
 /* frame.c */

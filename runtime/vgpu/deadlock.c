@@ -45,12 +45,10 @@ static Hash warp_state(const VgWarp *w) {
     return h;
 }
 
-// The warp comes back to the same instruction with the same registers: it waits for memory to change.
-// Runs it block by block on the way.
-static bool steady(VgWarp *w) {
-    if (w->state != VG_READY) return true;
+// The running split comes back to the same instruction with the same registers: it waits for memory to
+// change. Runs it block by block on the way.
+static bool split_steady(VgWarp *w) {
     Hash first = warp_state(w);
-    uint32_t quantum = w->cta->grid->device->quantum;
     bool same = false;
     for (int k = 0; k < LONGEST_LOOP && !same && w->state == VG_READY; k++) {
         w->budget = 1;
@@ -58,25 +56,45 @@ static bool steady(VgWarp *w) {
         while (i) i = i->run(i, w, w->frame->at);
         same = w->state == VG_READY && hash_equal(first, warp_state(w));
     }
-    w->budget = (int32_t)quantum;
-    return same;
+    return same || w->state != VG_READY;
 }
 
-// All threads have to find their blocks spinning several times while no block ends anywhere.
+// Not when lanes wait at a join for the spinning ones: they may be who is waited for.
+static bool steady(VgWarp *w) {
+    if (w->state == VG_DONE) return !w->base;
+    if (w->state != VG_READY) return true;
+    uint32_t splits = w->n_splits;
+    bool all = !vg_split_release(w);
+    for (uint32_t k = 0; k < splits && all && w->state == VG_READY; k++) {
+        all = split_steady(w) && w->n_splits == splits;
+        if (w->state == VG_READY) vg_split_rotate(w);
+    }
+    return all && w->state != VG_DONE;
+}
+
+static uint64_t steady_key(uint64_t progress, uint64_t laps) { return progress << 8 | laps; }
+
+// All threads have to find their blocks spinning several times in a row. Whoever begins to spin has
+// moved before, so it makes the others look again: progress rises.
 void vg_livelock(VgWorker *worker) {
     VgGrid *g = worker->grid;
-    uint64_t progress = atomic_load(&g->progress);
     bool all = true;
     for (VgCluster *c = worker->resident; c && all; c = c->next)
         for (uint32_t k = 0; k < c->n && all; k++)
             for (uint32_t n = 0; n < c->ctas[k].n_warps && all; n++) all = steady(&c->ctas[k].warps[n]);
     if (atomic_load(&g->fault)) return;
-    if (!all || worker->steady_since != progress) worker->laps = 0;
-    worker->steady_since = progress;
-    if (all) atomic_fetch_add(&worker->laps, 1);
+    uint64_t before = atomic_load(&worker->steady), progress = atomic_load(&g->progress);
+    if (!all) {
+        atomic_store(&worker->steady, 0);
+        return;
+    }
+    if (!before) progress = atomic_fetch_add(&g->progress, 1) + 1;
+    uint64_t laps = before && before >> 8 == progress ? (before & 255) + 1 : 1;
+    atomic_store(&worker->steady, steady_key(progress, laps < 255 ? laps : 255));
     for (int k = 0; k < g->n_workers; k++) {
         VgWorker *o = &g->workers[k];
-        if (atomic_load(&o->laps) < LAPS && !atomic_load(&o->idle)) return;
+        uint64_t key = atomic_load(&o->steady);
+        if (!atomic_load(&o->idle) && (key >> 8 != progress || (key & 255) < LAPS)) return;
     }
     if (atomic_load(&g->progress) != progress) return;
     Text text = { 0 };

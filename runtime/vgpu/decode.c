@@ -428,6 +428,9 @@ static Status unknown_form(VgDecoder *d) {
 static Status unknown_root(VgDecoder *d) {
     const char *names[400];
     int n = 0;
+    for (int k = 0; k < COUNT_OF(d->isa->forms); k++)
+        for (const VgForm *form = d->isa->forms[k]; form && form->root; form++)
+            if (n < COUNT_OF(names) && (!n || strcmp(names[n - 1], form->root))) names[n++] = form->root;
     for (int k = 0; k < COUNT_OF(d->isa->roots); k++)
         for (const VgRoot *r = d->isa->roots[k]; r && r->root && n < COUNT_OF(names); r++)
             names[n++] = r->root;

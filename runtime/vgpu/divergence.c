@@ -191,23 +191,24 @@ const VgInstr *vg_lanes_exit(VgWarp *w, const VgInstr *next, uint32_t lanes) {
 
 // Lanes that have waited long at joins of the running split while it keeps running may be what it
 // waits for: they go on alone.
-static void release_stalled(VgWarp *w) {
+bool vg_split_release(VgWarp *w) {
     for (VgJoin *j = w->join; j; j = j->parent) {
         if (!j->arrived) continue;
         uint32_t lanes = j->arrived;
         j->pending &= ~lanes;
         j->arrived = 0;
         vg_split_add(w, lanes, j->pc, j->parent, j->frame);
-        return;
+        return true;
     }
+    return false;
 }
 
 // At the end of a quantum. False: nothing else to run.
 bool vg_split_rotate(VgWarp *w) {
     vg_split_save(w, w->pc);
-    if (++w->stall > 8) {
+    if (w->stall > VG_STALL) {
         w->stall = 0;
-        release_stalled(w);
+        vg_split_release(w);
     }
     for (uint32_t k = 1; k < w->n_splits; k++) {
         uint32_t n = (w->running + k) % w->n_splits;

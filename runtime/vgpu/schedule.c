@@ -10,15 +10,18 @@
 
 #include "runtime/vgpu/schedule.h"
 
-enum { PATIENCE = 64 }; // turns of a cluster without progress before another is admitted
+enum { TURNS = 64, PATIENCE = 128000 }; // instructions of a warp without progress of its cluster before
+                                        // another is admitted
 
 bool vg_warp_step(VgWarp *w) {
     VgGrid *g = w->cta->grid;
     w->budget = (int32_t)g->device->quantum;
     const VgInstr *i = w->pc;
     while (i) i = i->run(i, w, w->frame->at);
-    if (w->state == VG_READY && w->n_splits > 1) vg_split_rotate(w);
-    else if (w->state == VG_READY && ++w->stall > 8) vg_split_rotate(w);
+    if (w->state == VG_READY) {
+        w->stall += g->device->quantum;
+        if (w->n_splits > 1 || w->stall > VG_STALL) vg_split_rotate(w);
+    }
     return !atomic_load_explicit(&g->fault, memory_order_relaxed);
 }
 
@@ -176,19 +179,20 @@ static bool turn(VgWorker *worker, VgCluster *c, bool *ran) {
         before += cta->progress;
         for (uint32_t n = 0; n < cta->n_warps; n++) {
             VgWarp *w = &cta->warps[n];
-            if (!runnable(w)) continue;
-            *ran = true;
-            if (!vg_warp_step(w)) return false;
-            if (w->state == VG_DONE) warp_done(worker, w);
+            if (runnable(w)) {
+                *ran = true;
+                if (!vg_warp_step(w)) return false;
+            }
+            if (w->state == VG_DONE && w->base) warp_done(worker, w);
         }
         after += cta->progress;
     }
-    c->idle = before == after ? c->idle + 1 : 0;
+    c->idle = before == after ? c->idle + worker->grid->device->quantum : 0;
     return true;
 }
 
 static bool run_cluster(VgWorker *worker, VgCluster *c, bool *ran) {
-    for (int k = 0; k < PATIENCE; k++) {
+    for (int k = 0; k < TURNS; k++) {
         bool some = false;
         if (!turn(worker, c, &some)) return false;
         if (c->n_done == c->n) {
@@ -212,6 +216,7 @@ void vg_worker_run(VgWorker *worker) {
             if (!run_cluster(worker, c, &ran)) return;
             spinning = spinning && c->idle >= PATIENCE;
         }
+        if (!spinning) atomic_store(&worker->steady, 0);
         if (!worker->resident || spinning || !ran) {
             if (admit(worker)) continue;
             atomic_store(&worker->idle, !worker->resident);

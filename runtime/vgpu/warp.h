@@ -79,7 +79,7 @@ struct VgWarp {
     VgWait wait;
     uint32_t n_splits, running;
     VgJoin *join;             // of the running split
-    uint32_t stall;           // quanta since lanes last met or parted
+    uint32_t stall;           // instructions of quanta since lanes last met or parted
     uint32_t depth;           // frames in use
     VgJoin *free_joins, *all_joins;
     VgFrame *free_frames, *all_frames;
@@ -117,7 +117,7 @@ struct VgCluster {            // what a host thread takes from the grid, runs an
     uint32_t n, n_done;
     uint64_t linear;
     void *async;              // cluster barrier and the like, of the async engines
-    uint32_t idle;            // turns without progress
+    uint64_t idle;            // instructions of turns without progress
     VgCluster *next;          // resident or spare list of the worker
 };
 
@@ -148,9 +148,8 @@ struct VgWorker {             // one host thread
     uint64_t clock;           // virtual cycles
     VgCluster *resident, *spare;
     uint64_t warp_instrs, thread_instrs;
-    _Atomic uint32_t laps;    // times in a row that all its blocks were found spinning (deadlock.c)
+    _Atomic uint64_t steady;  // progress << 8 | times in a row that all its blocks were found spinning
     _Atomic bool idle;        // it has no block and gets none
-    uint64_t steady_since;    // the grid's progress then
     uint64_t random;
     VgMemThread *memory;
 };
