@@ -55,6 +55,7 @@ typedef struct VgLaunch {
 typedef struct VgRunStats {
     uint64_t warp_instrs, thread_instrs; // executed, guarded-off lanes included in neither
     uint64_t blocks;
+    uint64_t forgotten;                  // accesses whose history was not kept: races may be unseen
     double seconds;
 } VgRunStats;
 

@@ -414,23 +414,34 @@ static VgFault in_local(VgWarpMem *w, const VgSite *s, uint32_t mask, const uint
     return VG_OK;
 }
 
-// The usual: all lanes the same offset, 32-bit elements.
+// One word of all lanes, `stride` words apart in the register.
+INLINE void local_word(uint8_t *local, uint32_t mask, uint32_t *reg, int stride, bool write) {
+    uint32_t *words = (uint32_t *)local;
+    if (write)
+        for (int l = 0; l < 32; l++) words[l] = mask >> l & 1 ? reg[l * stride] : words[l];
+    else
+        for (int l = 0; l < 32; l++) reg[l * stride] = mask >> l & 1 ? words[l] : reg[l * stride];
+}
+
+// The usual: all lanes the same offset, elements of one or two words. false: not so, or unwritten.
 static bool local_words(VgWarpMem *w, const VgSite *s, uint32_t mask, uint64_t offset, char *frame, bool write) {
-    bool init = w->team->thread->launch->init;
-    if (s->bytes != 4 || s->reg_bytes != 4) return false;
-    for (uint32_t e = 0; e < s->vector; e++) {
-        uint32_t *words = (uint32_t *)(w->local + (offset / 4 + e) * 128);
-        uint32_t *written = w->local_init[offset / 4 + e];
-        if (write) {
-            const uint32_t *from = (const uint32_t *)(frame + s->source[e]);
-            for (int l = 0; l < 32; l++) words[l] = mask >> l & 1 ? from[l] : words[l];
-            for (int b = 0; b < 4; b++) written[b] |= mask;
-            continue;
-        }
-        if (init && (mask & ~(written[0] & written[1] & written[2] & written[3]))) return false;
-        if (s->reg[e] == VG_SINK) continue;
-        uint32_t *to = (uint32_t *)(frame + s->reg[e]);
-        for (int l = 0; l < 32; l++) to[l] = mask >> l & 1 ? words[l] : to[l];
+    uint32_t n = s->bytes / 4;
+    if ((s->bytes != 4 && s->bytes != 8) || s->reg_bytes != s->bytes) return false;
+    for (uint32_t k = 0; k < n * s->vector; k++) {
+        const uint32_t *written = w->local_init[offset / 4 + k];
+        uint32_t all = written[0] & written[1] & written[2] & written[3];
+        if (!write && w->team->thread->launch->init && mask & ~all) return false;
+    }
+    for (uint32_t k = 0; k < n * s->vector; k++) {
+        uint32_t at = write ? s->source[k / n] : s->reg[k / n];
+        uint8_t *local = w->local + (offset / 4 + k) * 128;
+        for (int b = 0; write && b < 4; b++) w->local_init[offset / 4 + k][b] |= mask;
+        if (!write && at == VG_SINK) continue;
+        uint32_t *reg = (uint32_t *)(frame + at) + k % n;
+        if (n == 1)
+            local_word(local, mask, reg, 1, write);
+        else
+            local_word(local, mask, reg, 2, write);
     }
     return true;
 }
@@ -509,6 +520,24 @@ static VgFault strong(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *
     return fault;
 }
 
+// Spilled registers and arrays with known indices: every lane has the same address.
+static VgFault local(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {
+    uint64_t first = (uint64_t)s->offset, differ = 0;
+    uint32_t total = (uint32_t)s->bytes * s->vector, bytes = w->team->thread->launch->shape.local_bytes;
+    if (s->address_bytes == 8) {
+        const uint64_t *at = address;
+        uint64_t lane = at[__builtin_ctz(mask)];
+        for (int l = 0; l < 32; l++) differ |= mask >> l & 1 ? at[l] ^ lane : 0;
+        first += lane;
+    } else if (s->address_bytes == 4) {
+        return anywhere(w, s, mask, address, frame);
+    }
+    if (differ || first & (total - 1) & 31 || first > bytes || total > bytes - first ||
+        !local_words(w, s, mask, first, frame, s->access == VG_WRITE))
+        return anywhere(w, s, mask, address, frame);
+    return VG_OK;
+}
+
 /* Fast ways -------------------------------------------------------------------------------------------------- */
 
 INLINE VgFault run_shared(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame,
@@ -516,10 +545,11 @@ INLINE VgFault run_shared(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
     Lanes off;
     const VgPlaceMem *p = w->own;
     uint32_t total = c.bytes * c.vector, wide = 0;
+    uint64_t window = s->space == VG_GENERIC ? VG_SHARED_WINDOW : 0;
     if (s->address_bytes == 4)
         lanes_add(&off, address, (uint32_t)s->offset - w->shared_base);
     else if (s->address_bytes == 8)
-        wide = lanes_narrow(&off, address, w->shared_base - (uint64_t)s->offset);
+        wide = lanes_narrow(&off, address, window + w->shared_base - (uint64_t)s->offset);
     else
         return anywhere(w, s, mask, address, frame);
     if (p->bytes < total || ((wide & mask) | lanes_outside(&off, mask, (uint32_t)p->bytes - total, total - 1)))
@@ -536,6 +566,8 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
     uint64_t first = ((const uint64_t *)address)[__builtin_ctz(mask)] + (uint64_t)s->offset;
     VgAlloc *alloc = thread->recent[s->id % 16];
     if (!alloc || first - alloc->start >= alloc->bytes || !alloc->live) {
+        if (first >> 40 == VG_SHARED_WINDOW >> 40 && s->space == VG_GENERIC)
+            return run_shared(w, s, mask, address, frame, c);
         alloc = vg_alloc_at(launch->memory, first);
         if (!alloc || !alloc->live || alloc->bytes < total) return anywhere(w, s, mask, address, frame);
         thread->recent[s->id % 16] = alloc;
@@ -570,6 +602,7 @@ VgAccessFn *VG_NAME(vg_access)(const VgSite *s);
 VgAccessFn *VG_NAME(vg_access)(const VgSite *s) {
     bool shared = s->space == VG_SHARED, write = s->access == VG_WRITE;
     if (s->sem >= VG_VOLATILE) return strong;
+    if (s->space == VG_LOCAL) return local;
     if (!shared && s->space != VG_GLOBAL && s->space != VG_CONST && s->space != VG_GENERIC) return anywhere;
 #define CHOOSE(n, v)                                                                               \
     if (s->bytes == n && s->vector == v)                                                           \

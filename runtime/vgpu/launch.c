@@ -270,6 +270,7 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
     else vg_fault_grid(g, VG_NO_MEMORY, status_message());
     workers_end(d, n);
     d->stats.seconds = vg_now() - start;
+    d->stats.forgotten = vg_launch_forgotten(g->memory);
     vg_launch_end(g->memory);
     return (VgFault)atomic_load(&g->fault);
 }

@@ -103,7 +103,8 @@ static uint64_t take_pages(VgMemory *memory, int window, uint64_t n) {
             run = 0;
         }
         VgAlloc *owner = pages[at];
-        run = owner && (owner->live || owner->mapped) ? 0 : run + 1;
+        bool taken = owner && (owner->live || owner->mapped || memory->launches); // kernels look at records
+        run = taken ? 0 : run + 1;
         if (run < n) continue;
         uint64_t first = at + 1 - n;
         for (uint64_t p = first; p <= at; p++) {

@@ -35,7 +35,10 @@ Status vg_launch_begin(VgMemory *memory, const VgLaunchShape *shape, VgLaunchMem
         pthread_mutex_init(&launch->message_lock[i], NULL);
     pthread_mutex_lock(&memory->lock);
     if (memory->next_id > UINT32_MAX - VG_LAUNCH_IDS && !memory->launches) forget_history(memory);
-    if (memory->next_id > UINT32_MAX - VG_LAUNCH_IDS) launch->races = false;
+    if (memory->next_id > UINT32_MAX - VG_LAUNCH_IDS) { // others run, and use what is left
+        launch->forgotten = launch->races;
+        launch->races = false;
+    }
     memory->launches++;
     launch->first_id = memory->next_id;
     if (launch->races) memory->next_id += VG_LAUNCH_IDS;
@@ -43,6 +46,8 @@ Status vg_launch_begin(VgMemory *memory, const VgLaunchShape *shape, VgLaunchMem
     *out = launch;
     return OK;
 }
+
+uint64_t vg_launch_forgotten(const VgLaunchMem *launch) { return launch->forgotten; }
 
 static void bury_dead(VgMemory *memory) {
     while (memory->dead) {

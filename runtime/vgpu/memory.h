@@ -89,6 +89,8 @@ typedef struct VgLaunchShape {
 
 Status vg_launch_begin(VgMemory *memory, const VgLaunchShape *shape, VgLaunchMem **launch);
 void vg_launch_end(VgLaunchMem *launch);
+// Histories that could not be kept (tables full): accesses in them may have raced unseen. Usually 0.
+uint64_t vg_launch_forgotten(const VgLaunchMem *launch);
 Status vg_mem_thread_begin(VgLaunchMem *launch, VgMemThread **thread);  // one per host thread
 void vg_mem_thread_end(VgMemThread *thread);
 VgRecord *vg_mem_record(VgMemThread *thread);            // of the last fault on this thread

@@ -34,7 +34,8 @@ typedef struct VgAlloc {
     uint32_t *history;           // a word per granule
     uint64_t (*written)[4];      // a line each
     size_t mapped;               // bytes of host address space behind the three
-    bool live, read_only;
+    bool read_only;
+    _Atomic bool live;
     _Atomic bool whole;          // every byte has been written: no need to look
     uint64_t serial;             // of allocation, for reports
     char what[64];

@@ -277,6 +277,19 @@ static void moves_local(void **state) {
     assert_int_equal(rig_run_at(&rig, &rig.warp[0][1], &byte, ~0u), VG_OK);
     for (uint32_t l = 0; l < 32; l++)
         assert_int_equal(rig_u32(&rig, RIG_DATA)[l], (l * 1000 + l % 16 / 4) >> 8 * (l % 4) & 255);
+    VgSite st8 = rig_site(VG_WRITE, VG_LOCAL, 8, 2), ld8 = rig_site(VG_READ, VG_LOCAL, 8, 2);
+    for (int e = 0; e < 2; e++)
+        for (uint32_t l = 0; l < 32; l++) rig_u64(&rig, RIG_DATA + e)[l] = hash_mix(l, (uint64_t)e, 0);
+    assert_int_equal(rig_run(&rig, &rig.warp[0][1], &st8, 0x7fffffff, 32, 0), VG_OK);
+    memset(rig_u32(&rig, RIG_DATA), 0, 8 * 256);
+    assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld8, 0x3fffffff, 32, 0), VG_OK);
+    for (uint32_t l = 0; l < 32; l++)
+        for (int e = 0; e < 2; e++)
+            assert_int_equal(rig_u64(&rig, RIG_DATA + e)[l], l < 30 ? hash_mix(l, (uint64_t)e, 0) : 0);
+    assert_int_equal(rig_run(&rig, &rig.warp[0][1], &byte, 1, VG_LOCAL_WINDOW + 35, 0), VG_OK);
+    assert_int_equal(rig_u32(&rig, RIG_DATA)[0], hash_mix(0, 0, 0) >> 24 & 255);
+    assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld8, ~0u, 32, 0), VG_UNINITIALISED);
+    assert_int_equal(rig_record(&rig)->lane, 31);
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, 16, 0), VG_UNINITIALISED); // another warp's
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld, ~0u, 64, 0), VG_ILLEGAL_ADDRESS);
     rig_end(&rig);
