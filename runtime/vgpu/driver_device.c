@@ -36,6 +36,9 @@ static CUresult open_device(const char *name) {
     vgd.cc = vg_device_cc(device);
     const char *seed = getenv("MOEC_VGPU_SEED"), *order = getenv("MOEC_VGPU_ORDER");
     vgd.seed = seed ? strtoull(seed, NULL, 0) : 0;
+    const char *quantum = getenv("MOEC_VGPU_QUANTUM");
+    if (seed || quantum)
+        vg_device_schedule(device, quantum ? (uint32_t)atoi(quantum) : 2000, vgd.seed);
     vgd.quiet = getenv("MOEC_VGPU_QUIET") != NULL;
     vgd.order = VGD_ORDER_LATE;
     if (!order || !strcmp(order, "late")) return CUDA_SUCCESS;
