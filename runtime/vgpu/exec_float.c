@@ -277,6 +277,7 @@ ALWAYS_INLINE float sincos_f(float x, int shift) {
     r = r < 1 && r > -1 ? r : 0;
     double s = q & 1 ? poly_cos(r) : poly_sin(r);
     s = q & 2 ? -s : s;
+    s = x == 0 && !shift ? v : s; // the sign of zero
     return x - x == 0 ? (float)s : as_f32(0x7fffffff); // NaN and infinities
 }
 ALWAYS_INLINE float tanh_f(float x) {
