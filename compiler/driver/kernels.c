@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec kernels`: the kernels of a plan for other people's programs, and for a look at what the compiler
-// made of them. In DIR:
+// `moec kernels`: the kernels of a plan for other people's programs, and for a look at what the
+// compiler made of them. In DIR:
 //
 //   ENTRY.cu, ENTRY.ptx, ENTRY.cubin   source (compiles alone), code
-//   report.txt, report.json            registers, shared memory, spills, milliseconds of compilation
-//   kernels.h                          launch shapes, parameters in order, a launch helper for each
+//   report.txt, report.json            registers, shared memory, spills, milliseconds of
+//   compilation kernels.h                          launch shapes, parameters in order, a launch
+//   helper for each
 //
 // Needs NVRTC, but neither a GPU nor its driver.
 #include <jansson.h>
@@ -56,8 +57,8 @@ static void print_report(const Kernels *k, Text *out) {
     if (jit_cuda_compiler(&major, &minor) != OK) major = minor = 0; // it has just compiled them
     text_printf(out, "%u kernels of %s for %s, NVRTC %d.%d\n\n", k->plan->n_kernels, k->plan->model,
                 k->arch, major, minor);
-    text_printf(out, "%-32s %9s %7s %9s %9s %7s %9s %7s\n", "entry", "blocks", "threads", "registers",
-                "shared", "local", "spilled", "ms");
+    text_printf(out, "%-32s %9s %7s %9s %9s %7s %9s %7s\n", "entry", "blocks", "threads",
+                "registers", "shared", "local", "spilled", "ms");
     for (uint32_t i = 0; i < k->plan->n_kernels; i++) {
         const PlanKernel *kernel = &k->plan->kernels[i];
         const CubinKernel *found = &k->found[i];
@@ -69,8 +70,9 @@ static void print_report(const Kernels *k, Text *out) {
         spilling += spilled > 0;
         most = (int)max_i64(most, found->registers);
     }
-    text_printf(out, "\n%d spill; at most %d registers; half compile within %.1f ms; parameters lie as "
-                     "launches pass them\n",
+    text_printf(out,
+                "\n%d spill; at most %d registers; half compile within %.1f ms; parameters lie as "
+                "launches pass them\n",
                 spilling, most, median_ms(k));
 }
 
@@ -83,13 +85,13 @@ static json_t *kernel_record(const Kernels *k, uint32_t i) {
             args, json_pack("{s:s, s:s, s:b, s:i, s:i}", "name", kernel->args[a].name, "type",
                             type_of(&kernel->args[a]), "const", kernel->args[a].is_const, "offset",
                             (int)found->params[a].offset, "bytes", (int)found->params[a].bytes));
-    return json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:o}", "entry",
-                     kernel->entry, "family", kernel->family, "blocks", (json_int_t)kernel->tiles,
-                     "threads", kernel->threads, "dynamic shared", kernel->shared, "static shared",
-                     found->shared, "registers", found->registers, "local", found->frame,
-                     "spill stores", found->spill_stores, "spill loads", found->spill_loads, "ms",
-                     k->images[kernel->source].ms, "flops", kernel->flops, "bytes", kernel->bytes,
-                     "parameters", args);
+    return json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:o}",
+                     "entry", kernel->entry, "family", kernel->family, "blocks",
+                     (json_int_t)kernel->tiles, "threads", kernel->threads, "dynamic shared",
+                     kernel->shared, "static shared", found->shared, "registers", found->registers,
+                     "local", found->frame, "spill stores", found->spill_stores, "spill loads",
+                     found->spill_loads, "ms", k->images[kernel->source].ms, "flops", kernel->flops,
+                     "bytes", kernel->bytes, "parameters", args);
 }
 
 static Status write_json(const Kernels *k) {
@@ -99,8 +101,8 @@ static Status write_json(const Kernels *k) {
             json_decref(list);
             list = NULL;
         }
-    json_t *report = list ? json_pack("{s:s, s:s, s:f, s:o}", "model", k->plan->model, "arch", k->arch,
-                                      "median ms", median_ms(k), "kernels", list)
+    json_t *report = list ? json_pack("{s:s, s:s, s:f, s:o}", "model", k->plan->model, "arch",
+                                      k->arch, "median ms", median_ms(k), "kernels", list)
                           : NULL;
     char *text = report ? json_dumps(report, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     Status status = text ? write_file(k, "report.json", "", text, strlen(text))
@@ -156,9 +158,9 @@ static Status write_header(const Kernels *k) {
     text_add(&text, "static const MoecKernel moec_kernels[] = {\n");
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const PlanKernel *kernel = &plan->kernels[i];
-        text_printf(&text, "    { \"%s\", \"%s.cubin\", \"%s\", %lld, %d, %d, %u },\n", kernel->entry,
-                    kernel->entry, kernel->family, (long long)kernel->tiles, kernel->threads,
-                    kernel->shared, kernel->n_args);
+        text_printf(&text, "    { \"%s\", \"%s.cubin\", \"%s\", %lld, %d, %d, %u },\n",
+                    kernel->entry, kernel->entry, kernel->family, (long long)kernel->tiles,
+                    kernel->threads, kernel->shared, kernel->n_args);
     }
     text_printf(&text, "};\nenum { MOEC_N_KERNELS = %u };\n\n", plan->n_kernels);
     for (uint32_t i = 0; i < plan->n_kernels; i++) print_helper(&plan->kernels[i], &text);

@@ -76,9 +76,10 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
         flag = arena_strndup(arena, flag, (size_t)(equals - flag));
         value = equals + 1;
     }
-    static const char *const flags[] = { "-o", "-d", "--microbatch", "--microbatches", "--precision",
-                                         "--recompute", "--routing", "--set",
-                                         "--device", "--target", "--arch" };
+    static const char *const flags[] = {
+        "-o",        "-d",    "--microbatch", "--microbatches", "--precision", "--recompute",
+        "--routing", "--set", "--device",     "--target",       "--arch"
+    };
     static const int takers[COUNT_OF(flags)] = { 3, 3, 3, 3, 3, 3, 3, 3,
                                                  ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_KERNELS };
     int which = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Libraries that may be missing, resolved at run time: a struct of function pointers per library, its
-// fields filled by name from one table, so that a binary links none of them and a machine without one
-// hears what is missing and where it was looked for.
+// Libraries that may be missing, resolved at run time: a struct of function pointers per library,
+// its fields filled by name from one table, so that a binary links none of them and a machine
+// without one hears what is missing and where it was looked for.
 #ifndef MOEC_LIBRARY_H
 #define MOEC_LIBRARY_H
 
@@ -27,7 +27,8 @@ void library_add_beside_binary(LibraryPlaces *places, const char *name);
 // Opens the first that loads. `what` begins the message ("the CUDA driver"), `hint` ends it.
 Status library_open(const LibraryPlaces *places, const char *what, const char *hint, void **handle,
                     const char **where);
-Status library_fill(void *handle, const char *where, const LibrarySymbol *symbols, int n, void *table);
+Status library_fill(void *handle, const char *where, const LibrarySymbol *symbols, int n,
+                    void *table);
 void library_close(void *handle); // NULL is fine
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs through the CUDA driver, real ones and the virtual one: one context, one stream, in whose order
-// everything happens. Parameters of a kernel are pointers only, so the array of addresses that exec
-// holds is the parameter buffer (checked against the compiled kernel when it is loaded) and a launch
-// copies nothing. A real GPU gets machine code, the virtual one PTX.
+// GPUs through the CUDA driver, real ones and the virtual one: one context, one stream, in whose
+// order everything happens. Parameters of a kernel are pointers only, so the array of addresses
+// that exec holds is the parameter buffer (checked against the compiled kernel when it is loaded)
+// and a launch copies nothing. A real GPU gets machine code, the virtual one PTX.
 #include "runtime/device/device.h"
 
 #include <stdio.h>
@@ -179,7 +179,8 @@ static Status check_params(const Cuda *cuda, const PlanKernel *kernel, CUfunctio
 static Status ready_kernel(Cuda *cuda, const PlanKernel *kernel, DeviceKernel *out) {
     CUfunction function;
     int most_threads = 0, fixed_shared = 0;
-    DRIVE(cuda, kernel->entry, module_function(&function, cuda->modules[kernel->source], kernel->entry));
+    DRIVE(cuda, kernel->entry,
+          module_function(&function, cuda->modules[kernel->source], kernel->entry));
     TRY(check_params(cuda, kernel, function));
     DRIVE(cuda, kernel->entry, function_get(&most_threads, CU_FUNC_MAX_THREADS, function));
     DRIVE(cuda, kernel->entry, function_get(&fixed_shared, CU_FUNC_STATIC_SHARED, function));
@@ -228,7 +229,8 @@ static Status cuda_load(Device *device, const Plan *plan, DeviceProgress progres
 
 /* Order --------------------------------------------------------------------------------------- */
 
-// What the virtual GPU finds without stopping (bytes read that nobody wrote) is a failure all the same.
+// What the virtual GPU finds without stopping (bytes read that nobody wrote) is a failure all the
+// same.
 static Status check_reports(Cuda *cuda) {
     int n = cuda->driver->vgpu_reports ? cuda->driver->vgpu_reports() : 0;
     if (n <= cuda->n_reports) return OK;
@@ -365,7 +367,8 @@ static Status no_device(int ordinal, int n) {
     if (!n)
         return status_fail(ERR_INPUT, "the CUDA driver finds no GPU here\n"
                            "  hint: --device vgpu:sm_80 needs none; nvidia-smi shows what is there");
-    return status_fail(ERR_INPUT, "expected a GPU of number 0 to %d, found cuda:%d", n - 1, ordinal);
+    return status_fail(ERR_INPUT, "expected a GPU of number 0 to %d, found cuda:%d", n - 1,
+                       ordinal);
 }
 
 static Status ask_properties(Cuda *cuda) {
@@ -391,7 +394,8 @@ static Status open_device(Cuda *cuda, const char *arch, int ordinal) {
     TRY(driver_open(arch != NULL, &cuda->driver));
     if (arch) {
         if (!cuda->driver->vgpu_init)
-            return status_fail(ERR_VERSION, "the library for --device vgpu is not the virtual GPU's\n"
+            return status_fail(ERR_VERSION,
+                               "the library for --device vgpu is not the virtual GPU's\n"
                                "  hint: MOEC_VGPU_LIBRARY names libmoec-vgpu.so");
         DRIVE(cuda, "the virtual GPU does not take this architecture", vgpu_init(arch));
     }

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan runs on: one struct of function pointers per kind of device, a list of them in device.c.
+// What a plan runs on: one struct of function pointers per kind of device, a list of them in
+// device.c.
 //
 //   --device      kind   target of its plans        where kernels read and write
 //   cpu           cpu    cpu                        the host's memory: a region is its own mirror
 //   cuda[:N]      cuda   cuda:sm_90a, as the GPU is memory of GPU N (from 0), through libcuda.so.1
-//   vgpu:ARCH     cuda   cuda:ARCH                  the same through libmoec-vgpu.so: no GPU is needed
+//   vgpu:ARCH     cuda   cuda:ARCH                  the same, libmoec-vgpu.so: needs no GPU
 //
-// Work of a device is in one order: a copy, a fill and a launch begin when what was asked before them has
-// ended. On the CPU each has ended when it returns; on a GPU they are queued, errors may come with any
-// later call, and `synchronize` waits for all. Between `begin` and `end` they are not done but recorded,
-// to be done by every `replay`, in the same order, with the same addresses. Nothing is allocated by a
-// launch, a copy, a fill or a replay (but by the first launch that is timed).
+// Work of a device is in one order: a copy, a fill and a launch begin when what was asked before
+// them has ended. On the CPU each has ended when it returns; on a GPU they are queued, errors may
+// come with any later call, and `synchronize` waits for all. Between `begin` and `end` they are not
+// done but recorded, to be done by every `replay`, in the same order, with the same addresses.
+// Nothing is allocated by a launch, a copy, a fill or a replay (but by the first launch that is
+// timed).
 #ifndef MOEC_DEVICE_H
 #define MOEC_DEVICE_H
 
@@ -44,7 +46,7 @@ typedef void (*DeviceProgress)(void *user, int done, int total, int cached);
 
 typedef struct DeviceApi {
     const char *kind;
-    bool on_host; // kernels work in the host's memory: there is nothing to copy, fill returns when done
+    bool on_host; // kernels work in the host's memory: there is nothing to copy
     void (*close)(Device *device);
     DeviceInfo (*info)(const Device *device);
     // Contents: zero on the CPU, undefined on a GPU. `what` names it in messages.
@@ -53,18 +55,22 @@ typedef struct DeviceApi {
     // Host memory from and to which copies run without the host waiting; zero.
     Status (*alloc_host)(Device *device, int64_t bytes, const char *what, void **out);
     void (*release_host)(Device *device, void *at, int64_t bytes);
-    int64_t (*resident)(const Device *device, const void *at, int64_t bytes); // backed by memory now
-    // Copies of memory that alloc_host did not give may wait for the device, and cannot be recorded.
+    // Bytes that memory backs by now.
+    int64_t (*resident)(const Device *device, const void *at, int64_t bytes);
+    // Copies of memory that alloc_host did not give may wait for the device, and cannot be
+    // recorded.
     Status (*copy_in)(Device *device, void *to, const void *from, int64_t bytes);
     Status (*copy_out)(Device *device, void *to, const void *from, int64_t bytes);
     Status (*fill)(Device *device, void *at, uint32_t word, int64_t bytes); // a multiple of 4
     // Compiles and loads every kernel of a plan; kernels[plan->n_kernels].
     Status (*load)(Device *device, const Plan *plan, DeviceProgress progress, void *user,
                    DeviceKernel *kernels);
-    // args: addresses, in the order of the entry's parameters. seconds (may be NULL) grows by what the
-    // launch took, at the latest in `synchronize`; NULL while recording.
-    Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args, double *seconds);
-    Status (*begin)(Device *device); // NULL, like the next three: launches cost too little to record
+    // args: addresses, in the order of the entry's parameters. seconds (may be NULL) grows by what
+    // the launch took, at the latest in `synchronize`; NULL while recording.
+    Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args,
+                     double *seconds);
+    // NULL, like the next three: launches cost too little to record.
+    Status (*begin)(Device *device);
     Status (*end)(Device *device, DeviceGraph **out);
     Status (*replay)(Device *device, DeviceGraph *graph);
     void (*drop)(Device *device, DeviceGraph *graph); // NULL is fine
@@ -79,8 +85,8 @@ struct Device {
 /* device.c */
 // The target of plans for a device. Opens it only where the name does not say: cuda.
 Status device_target(const char *name, Arena *arena, const char **target);
-// Whether a device takes plans for a target by its name, and whether it is there (a virtual GPU is not
-// opened for this).
+// Whether a device takes plans for a target by its name, and whether it is there (a virtual GPU is
+// not opened for this).
 Status device_takes(const char *name, const char *target);
 Status device_fits(const char *name, const char *target);
 // The device a plan is for when nobody says: "cpu", or "cuda".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the driver's library. A library stays open for the life of the process: drivers do not like to
-// be unloaded.
+// Finds the driver's library. A library stays open for the life of the process: drivers do not like
+// to be unloaded.
 #include "runtime/device/driver.h"
 
 #include <pthread.h>

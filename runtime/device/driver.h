@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to runtime/device: the functions of the CUDA driver that moec uses, resolved at run time from
-// libcuda.so.1 or from the virtual GPU's library, which exports the same names. Own declarations after
-// the driver's manual (CUDA 12 and 13); no header of NVIDIA's.
+// Private to runtime/device: the functions of the CUDA driver that moec uses, resolved at run time
+// from libcuda.so.1 or from the virtual GPU's library, which exports the same names. Own
+// declarations after the driver's manual (CUDA 12 and 13); no header of NVIDIA's.
 #ifndef MOEC_DEVICE_DRIVER_H
 #define MOEC_DEVICE_DRIVER_H
 
@@ -83,8 +83,8 @@ enum {
       (CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,   \
        unsigned shared, CUstream, void **params, void **extra))
 
-// Used where present: cuFuncGetParamInfo came with 12.4. The virtual GPU's own: which architecture it
-// is, before cuInit; why a call failed; what it has found in kernels, and how often.
+// Used where present: cuFuncGetParamInfo came with 12.4. The virtual GPU's own: which architecture
+// it is, before cuInit; why a call failed; what it has found in kernels, and how often.
 #define DRIVER_OPTIONAL(X)                                                                         \
     X(function_param, cuFuncGetParamInfo, CUresult,                                                \
       (CUfunction, size_t index, size_t *offset, size_t *bytes))                                   \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor. At creation every instruction becomes a launch record {kernel, addresses}; a run walks
-// rows and records and does nothing else. On a GPU the walk can be recorded once and replayed: it
-// holds no decision that a run could make differently.
+// The executor. At creation every instruction becomes a launch record {kernel, addresses}; a run
+// walks rows and records and does nothing else. On a GPU the walk can be recorded once and
+// replayed: it holds no decision that a run could make differently.
 #include "runtime/exec/private.h"
 
 /* Creation ------------------------------------------------------------------------------------ */

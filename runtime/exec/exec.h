@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes a plan on a device: allocates one block per region, compiles the sources, binds addresses,
-// walks rows. Nothing is allocated, compiled or looked up during a step.
+// Executes a plan on a device: allocates one block per region, compiles the sources, binds
+// addresses, walks rows. Nothing is allocated, compiled or looked up during a step.
 //
-// Every region has an image on the host, which all addresses below point into. On a CPU it is the region
-// itself. On a GPU only a run keeps them in step, and only for what the host writes or reads in it: the
-// inputs of all its microbatches and the scalars go there before its first kernel, the metrics, outputs
-// and scalars come back after its last. All else goes by exec_upload and exec_download, which cost
-// nothing on a CPU: code that calls them runs on either.
+// Every region has an image on the host, which all addresses below point into. On a CPU it is the
+// region itself. On a GPU only a run keeps them in step, and only for what the host writes or reads
+// in it: the inputs of all its microbatches and the scalars go there before its first kernel, the
+// metrics, outputs and scalars come back after its last. All else goes by exec_upload and
+// exec_download, which cost nothing on a CPU: code that calls them runs on either.
 #ifndef MOEC_EXEC_H
 #define MOEC_EXEC_H
 
@@ -21,17 +21,18 @@ typedef struct ExecOptions {
     bool poison;                 // debug: act starts as NaN before every row "forward"
     bool small_pages;            // 4 KiB pages: exec_touched is exact; slower
     bool profile;                // time every launch: see exec_profile; no graph then
-    // Progress of compilation, may be NULL: `done` of `total` kernels ready, `cached` of them from disk.
+    // Progress of compilation, may be NULL: `done` of `total` kernels ready, `cached` of them from
+    // disk.
     void (*progress)(void *user, int done, int total, int cached);
     void *user;
 } ExecOptions;
 
-// Fills the inputs of one microbatch, through exec_input: on a CPU right before the first row of the
-// microbatch, on a GPU all before the first row. `microbatch` counts within the step.
+// Fills the inputs of one microbatch, through exec_input: on a CPU right before the first row of
+// the microbatch, on a GPU all before the first row. `microbatch` counts within the step.
 typedef Status (*ExecFill)(void *user, Exec *exec, const PlanProgram *program, int microbatch);
 
-// Whether a device (NULL: the plan's) is there and takes plans for `target`, without making an Exec. A
-// virtual GPU is not opened.
+// Whether a device (NULL: the plan's) is there and takes plans for `target`, without making an
+// Exec. A virtual GPU is not opened.
 Status exec_fits(const char *device, const char *target);
 const char *exec_usual_device(const char *target);             // of plans for `target`: "cpu", "cuda"
 // The target of plans for a device; opens it only where its name does not say: cuda.
@@ -42,8 +43,8 @@ void exec_destroy(Exec *exec);                                 // NULL is fine
 // All rows of a program; has ended when it returns. Metrics start from zero. Without `fill` every
 // microbatch has the inputs that exec_input shows.
 Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user);
-// Parameters from their init rule: a pure function of (seed, parameter name, element). Moments zero.
-// On the device, and of the weights on the host too.
+// Parameters from their init rule: a pure function of (seed, parameter name, element). Moments
+// zero. On the device, and of the weights on the host too.
 Status exec_init(Exec *exec, uint64_t seed);
 // What is derived from the weights (program "pack"), after they have changed; exec_init does so.
 Status exec_pack(Exec *exec);
@@ -62,8 +63,8 @@ int exec_graph_nodes(const Exec *exec, const PlanProgram *program);
 // Seconds each instruction of the program has taken so far, which the caller may set to zero; NULL
 // without ExecOptions.profile.
 double *exec_profile(const Exec *exec, const PlanProgram *program);
-// Bytes of each region that memory backs, for the check of predicted peak against use: on a CPU pages
-// that were touched (mincore), on a GPU all.
+// Bytes of each region that memory backs, for the check of predicted peak against use: on a CPU
+// pages that were touched (mincore), on a GPU all.
 int64_t exec_touched(const Exec *exec, Region region);
 
 #endif

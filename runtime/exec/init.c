@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial values: parameters are made on the host by its threads, whatever the device, so that their
-// bits do not depend on it.
+// Initial values: parameters are made on the host by its threads, whatever the device, so that
+// their bits do not depend on it.
 #include "runtime/exec/private.h"
 
 enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile

@@ -18,8 +18,8 @@ typedef struct Span {
 } Span;
 
 // How a program's inputs and results travel where kernels do not work in the host's memory. Each
-// microbatch has a slot of its own, so that a run is written by the host before, not during it, and its
-// addresses are the same every time.
+// microbatch has a slot of its own, so that a run is written by the host before, not during it, and
+// its addresses are the same every time.
 typedef struct Stage {
     char *slots;
     int64_t slot_bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What travels between the host and a GPU. io and scalars have pinned images, so that their copies can
-// be recorded; the other regions' images are address space until somebody asks for them.
+// What travels between the host and a GPU. io and scalars have pinned images, so that their copies
+// can be recorded; the other regions' images are address space until somebody asks for them.
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -17,7 +17,8 @@ Status stage_images(Exec *exec) {
         if (exec->api->on_host || !at) {
             exec->images[region] = at;
         } else if (is_pinned(region)) {
-            TRY(exec->api->alloc_host(exec->device, bytes, "cannot allocate the host's part of io", &at));
+            TRY(exec->api->alloc_host(exec->device, bytes, "cannot allocate the host's part of io",
+                                      &at));
             exec->images[region] = at;
         } else {
             at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
@@ -64,13 +65,14 @@ static const PlanBuffer *next_buffer(const PlanProgram *program, const uint32_t 
     const PlanBuffer *best = NULL;
     for (uint32_t i = 0; i < n; i++) {
         const PlanBuffer *b = &program->buffers[list[i]];
-        if (b->region == REGION_io && b->offset >= from && (!best || b->offset < best->offset)) best = b;
+        if (b->region == REGION_io && b->offset >= from && (!best || b->offset < best->offset))
+            best = b;
     }
     return best;
 }
 
-// Padding between inputs may travel with them: the slots hold zeros there. Padding between results has
-// never been written on the device and stays there.
+// Padding between inputs may travel with them: the slots hold zeros there. Padding between results
+// has never been written on the device and stays there.
 static void find_spans(Exec *exec, const PlanProgram *program, Stage *stage) {
     uint32_t n_out = program->n_metrics + program->n_outputs;
     uint32_t *in = ARENA_ARRAY(exec->arena, uint32_t, program->n_inputs + 1),

@@ -2,15 +2,15 @@
 // Reads a cubin, which is an ELF file for a GPU. What is used of it:
 //
 //   .text.ENTRY      the code; registers of a thread in the high byte of sh_info
-//   .nv.shared.ENTRY size: static shared memory, and behind 1 KiB of the system's from sm_90 on, where
-//                    there is also a section .nv.shared.reserved.0
+//   .nv.shared.ENTRY size: static shared memory; from sm_90 on 1 KiB of the system's more, told by a
+//                    section .nv.shared.reserved.0
 //   .nv.info         records of all kernels, by number of their symbol: frame size (0x11)
 //   .nv.info.ENTRY   records of one: parameters (0x17: ordinal, offset, size), their bytes (0x19)
 //
 // A record is format (1 byte: 4 = sized, else 2 bytes of value), attribute (1 byte), size or value
-// (2 bytes), and the payload if sized. The numbers of attributes are those that cuobjdump -elf prints as
-// EIATTR_KPARAM_INFO and so on; tests compare with a kernel whose layout is known, for every architecture.
-// The file may come from a cache: nothing outside its bytes is read.
+// (2 bytes), and the payload if sized. The numbers of attributes are those that cuobjdump -elf
+// prints as EIATTR_KPARAM_INFO and so on; tests compare with a kernel whose layout is known, for
+// every architecture. The file may come from a cache: nothing outside its bytes is read.
 #include "runtime/jit/jit.h"
 
 #include <elf.h>
@@ -103,8 +103,8 @@ static uint32_t word(const Record *record, int i) {
     return value;
 }
 
-// Words of a parameter's record: index; offset << 16 | ordinal; size << 18 | space and alignment. In the
-// second form size is a word of its own.
+// Words of a parameter's record: index; offset << 16 | ordinal; size << 18 | space and alignment.
+// In the second form size is a word of its own.
 static void read_param(const Record *record, CubinKernel *out) {
     bool wide = record->attribute == ATTR_KPARAM_INFO_V2;
     uint32_t ordinal = word(record, 1) & 0xffff, offset = word(record, 1) >> 16;
@@ -135,7 +135,8 @@ static void read_common_records(Bytes left, int64_t symbol, CubinKernel *out) {
 }
 
 static Bytes contents(const Elf *elf, const Elf64_Shdr *of) {
-    return of->sh_type == SHT_NOBITS ? (Bytes){ 0 } : (Bytes){ elf->at + of->sh_offset, of->sh_size };
+    return of->sh_type == SHT_NOBITS ? (Bytes){ 0 }
+                                     : (Bytes){ elf->at + of->sh_offset, of->sh_size };
 }
 
 Status cubin_read(const char *cubin, size_t n, const char *entry, CubinKernel *out) {
@@ -145,7 +146,8 @@ Status cubin_read(const char *cubin, size_t n, const char *entry, CubinKernel *o
     if (n >= sizeof elf.head) memcpy(&elf.head, cubin, sizeof elf.head);
     if (memcmp(elf.head.e_ident, ELFMAG, SELFMAG) || elf.head.e_ident[EI_CLASS] != ELFCLASS64 ||
         elf.head.e_shentsize != sizeof text)
-        return status_fail(ERR_FORMAT, "kernel \"%s\": expected a cubin, found another file", entry);
+        return status_fail(ERR_FORMAT, "kernel \"%s\": expected a cubin, found another file",
+                           entry);
     if (!find_section(&elf, ".text.", entry, &text))
         return status_fail(ERR_COMPILE, "expected the cubin to hold a kernel \"%s\", found none\n"
                            "  hint: an entry is extern \"C\" __global__ void",
@@ -184,7 +186,8 @@ Status cubin_check(const PlanKernel *kernel, const CubinKernel *found) {
 
 /* The log ------------------------------------------------------------------------------------- */
 
-// "ptxas info    : Function properties for ENTRY\n    0 bytes stack frame, 0 bytes spill stores, .."
+// "ptxas info    : Function properties for ENTRY\n    0 bytes stack frame, 0 bytes spill stores,
+// .."
 void cubin_read_log(const char *log, const char *entry, CubinKernel *out) {
     static const char mark[] = "Function properties for ";
     for (const char *at = log; (at = strstr(at, mark));) {
@@ -192,8 +195,8 @@ void cubin_read_log(const char *log, const char *entry, CubinKernel *out) {
         size_t n = strlen(entry);
         if (strncmp(at, entry, n) || at[n] != '\n') continue;
         int frame, stores, loads;
-        if (sscanf(at + n, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &frame,
-                   &stores, &loads) != 3)
+        if (sscanf(at + n, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads",
+                   &frame, &stores, &loads) != 3)
             continue;
         out->spill_stores = stores;
         out->spill_loads = loads;

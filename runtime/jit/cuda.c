@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the sources of a plan to code for GPUs. An entry of the cache holds all of a source: code as PTX
-// or cubin or both, and the log with registers and spills, so that a warm start can still report them.
+// From the sources of a plan to code for GPUs. An entry of the cache holds all of a source: code as
+// PTX or cubin or both, and the log with registers and spills, so that a warm start can still
+// report them.
 //
 //   key    (format, NVRTC's version, architecture, options, kinds of code, prelude, source)
 //   entry  Stored, then PTX, cubin, log

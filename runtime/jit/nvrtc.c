@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVRTC in worker processes. Its front end takes one lock per process, so threads do not help a list of
-// small programs, and processes do. Workers are forked, not started: the library is loaded once, and
-// there is no second program to find. A worker takes programs from a counter in shared memory and
-// writes what came out into its pipe: a Reply, then PTX, cubin and log or message. This thread reads
-// the pipes, and kills and reaps only workers it started.
+// NVRTC in worker processes. Its front end takes one lock per process, so threads do not help a
+// list of small programs, and processes do. Workers are forked, not started: the library is loaded
+// once, and there is no second program to find. A worker takes programs from a counter in shared
+// memory and writes what came out into its pipe: a Reply, then PTX, cubin and log or message. This
+// thread reads the pipes, and kills and reaps only workers it started.
 #include "runtime/jit/nvrtc.h"
 
 #include <errno.h>
@@ -171,7 +171,8 @@ static bool compile_one(const Jobs *jobs, int unit, int fd) {
         cubin = get(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, &reply.n_cubin);
         if (cubin && nvrtc.nvrtcGetCUBINSize(program, &n) == 0) reply.n_cubin = n;
     }
-    bool wrote = write_all(fd, &reply, sizeof reply) && write_all(fd, ptx ? ptx : "", reply.n_ptx) &&
+    bool wrote = write_all(fd, &reply, sizeof reply) &&
+                 write_all(fd, ptx ? ptx : "", reply.n_ptx) &&
                  write_all(fd, cubin ? cubin : "", reply.n_cubin) &&
                  write_all(fd, log ? log : "", reply.n_log);
     free(log);
@@ -218,9 +219,11 @@ static Status refused(const Jobs *jobs, const CudaUnit *unit, const JitImage *im
     for (int lines = 0; from[bytes] && bytes < MESSAGE_BYTES; bytes++)
         if (from[bytes] == '\n' && ++lines == MESSAGE_LINES) break;
     while (bytes && from[bytes - 1] == '\n') bytes--;
-    return status_fail(ERR_COMPILE, "NVRTC %d.%d refused %s with %s (%d):\n%.*s\n"
+    return status_fail(ERR_COMPILE,
+                       "NVRTC %d.%d refused %s with %s (%d):\n%.*s\n"
                        "  hint: set MOEC_JIT_DUMP=DIR to keep the source",
-                       nvrtc.major, nvrtc.minor, unit->name, jobs->options[0], reply->result, bytes, from);
+                       nvrtc.major, nvrtc.minor, unit->name, jobs->options[0], reply->result, bytes,
+                       from);
 }
 
 // A worker whose pipe ended: all is well if it found no more work.
@@ -231,7 +234,8 @@ static Status ended(Worker *worker) {
     worker->pid = 0;
     if (status < 0 || status == 0) return OK;
     if (!WIFSIGNALED(status))
-        return status_fail(ERR_COMPILE, "NVRTC's process ended with status %d", WEXITSTATUS(status));
+        return status_fail(ERR_COMPILE, "NVRTC's process ended with status %d",
+                           WEXITSTATUS(status));
     int number = WTERMSIG(status);
     bool asked = number == SIGINT || number == SIGTERM || number == SIGHUP;
     return status_fail(asked ? ERR_INTERRUPTED : ERR_COMPILE,
@@ -288,7 +292,8 @@ static Status collect(const Jobs *jobs, Worker *workers, int n,
                       void (*done)(void *user, int unit), void *user) {
     struct pollfd polls[MAX_WORKERS];
     for (int taken = 0, left = n; left;) {
-        for (int i = 0; i < n; i++) polls[i] = (struct pollfd){ .fd = workers[i].fd, .events = POLLIN };
+        for (int i = 0; i < n; i++)
+            polls[i] = (struct pollfd){ .fd = workers[i].fd, .events = POLLIN };
         if (poll(polls, (nfds_t)n, -1) < 0 && errno != EINTR)
             return status_fail(ERR_IO, "cannot wait for NVRTC: %s", strerror(errno));
         for (int i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// --device from the command line to the record: the small model on the virtual GPU against the CPU, and
-// kernels for other people's programs. Parts that need NVRTC or the virtual GPU's library say so.
+// --device from the command line to the record: the small model on the virtual GPU against the CPU,
+// and kernels for other people's programs. Parts that need NVRTC or the virtual GPU's library say
+// so.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +35,8 @@ static double loss_of(const char *run, int step) {
 
 static void expect_recorded(const char *run, const char *path, const char *value) {
     json_t *record = json_load_file(path_in(run, "run.json"), 0, NULL);
-    const char *found = json_string_value(json_object_get(json_object_get(record, "options"), path));
+    const char *found =
+        json_string_value(json_object_get(json_object_get(record, "options"), path));
     assert_string_equal(found, value);
     json_decref(record);
 }
@@ -71,9 +73,11 @@ static void trains(void **state) {
 
     // Both use the newest checkpoint's weights; the evaluation is the one that training printed.
     size_t n;
-    json_t *line = json_loads(read_whole(path_in(gpu, "eval.jsonl"), &n), JSON_DISABLE_EOF_CHECK, NULL);
+    json_t *line =
+        json_loads(read_whole(path_in(gpu, "eval.jsonl"), &n), JSON_DISABLE_EOF_CHECK, NULL);
     char bits[32];
-    snprintf(bits, sizeof bits, "%.4f\n", json_real_value(json_object_get(line, "eval/bits per token")));
+    snprintf(bits, sizeof bits, "%.4f\n",
+             json_real_value(json_object_get(line, "eval/bits per token")));
     json_decref(line);
     expect_exit(0, COMMAND(small.moec, "eval", gpu, "--quiet"));
     assert_string_equal(command_output(), bits);
@@ -112,7 +116,8 @@ static void refusals(void **state) {
     expect_error("unknown option '--arch'");
 }
 
-// Without a device: the target is in the plan, and moec-run's part of the world knows where it runs.
+// Without a device: the target is in the plan, and moec-run's part of the world knows where it
+// runs.
 static void plans(void **state) {
     (void)state;
     Small small = small_make();
@@ -128,7 +133,8 @@ static void plans(void **state) {
     assert_non_null(strstr(command_output(), "plan    small on cpu"));
 }
 
-// A program that launches through the header: its own declarations of the driver, no toolkit needed.
+// A program that launches through the header: its own declarations of the driver, no toolkit
+// needed.
 static const char cuda_h[] =
     "typedef int CUresult; enum { CUDA_SUCCESS = 0 };\n"
     "typedef struct M *CUmodule; typedef struct F *CUfunction; typedef struct S *CUstream;\n"
@@ -184,12 +190,14 @@ static void exports_kernels(void **state) {
     assert_int_equal(in_plan, json_array_size(kernels));
     json_decref(report);
     write_file(path_in(out, "cuda.h"), cuda_h, sizeof cuda_h - 1);
-    static const char program[] = "#include \"kernels.h\"\nint main(void) { return MOEC_N_KERNELS == 0; }\n";
+    static const char program[] =
+        "#include \"kernels.h\"\nint main(void) { return MOEC_N_KERNELS == 0; }\n";
     write_file(path_in(out, "main.c"), program, sizeof program - 1);
     char include[4096];
     snprintf(include, sizeof include, "-I%s", out);
-    expect_exit(0, COMMAND("/usr/bin/cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function",
-                           "-fsyntax-only", include, path_in(out, "main.c")));
+    expect_exit(0,
+                COMMAND("/usr/bin/cc", "-std=c11", "-Wall", "-Wextra", "-Werror",
+                        "-Wno-unused-function", "-fsyntax-only", include, path_in(out, "main.c")));
 }
 
 int main(void) {

@@ -41,7 +41,8 @@ static void set_kernel(Plan *plan, PlanKernel *kernel, const char *body) {
     for (uint32_t i = 0; i < kernel->n_args; i++)
         text_printf(&text, "%s%s%s *%s", i ? ", " : "", kernel->args[i].is_const ? "const " : "",
                     c_types[kernel->args[i].dtype], kernel->args[i].name);
-    text_printf(&text, ") {\n    int64_t tile_begin = blockIdx.x, tile_end = tile_begin + 1;\n%s\n}\n",
+    text_printf(&text,
+                ") {\n    int64_t tile_begin = blockIdx.x, tile_end = tile_begin + 1;\n%s\n}\n",
                 body);
     set_source(plan, kernel->source, text.at);
     kernel->hash = hash_bytes(text.at, text.bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor on a GPU, against the CPU: the sample plan with the same arithmetic in CUDA C++, on the
-// virtual GPU, or on MOEC_TEST_DEVICE. Needs NVRTC and the virtual GPU's library.
+// The executor on a GPU, against the CPU: the sample plan with the same arithmetic in CUDA C++, on
+// the virtual GPU, or on MOEC_TEST_DEVICE. Needs NVRTC and the virtual GPU's library.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,7 +85,8 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
 
 enum { TOKENS = 200, MICROBATCHES = 3 };
 
-// Some kernels use more of the device than the sample's one thread: all lanes, shared memory, a repeat.
+// Some kernels use more of the device than the sample's one thread: all lanes, shared memory, a
+// repeat.
 static Plan *gpu_plan(void) {
     Plan *plan = sample_plan(TOKENS, MICROBATCHES);
     sample_pack(plan);
@@ -115,8 +116,9 @@ static void same_region(Exec *a, Exec *b, const Plan *plan, Region region) {
                         (size_t)plan->region_bytes[region]);
 }
 
-// Steps and evaluations on a CPU and on the device: weights, packed weights, states, metrics, outputs and
-// scalars are the same bits, kernel by kernel or as a graph, and in any order of programs.
+// Steps and evaluations on a CPU and on the device: weights, packed weights, states, metrics,
+// outputs and scalars are the same bits, kernel by kernel or as a graph, and in any order of
+// programs.
 static void check_steps(bool graph, bool poison) {
     Plan *plan = gpu_plan(), *reference = cpu_plan();
     Exec *gpu = create(plan, (ExecOptions){ .device = device(), .graph = graph, .poison = poison }),
@@ -130,7 +132,8 @@ static void check_steps(bool graph, bool poison) {
     for (int round = 0; round < 4; round++) {
         float losses[2][2];
         for (int e = 0; e < 2; e++) {
-            const PlanProgram *step = plan_program(plans[e], "step"), *eval = plan_program(plans[e], "eval");
+            const PlanProgram *step = plan_program(plans[e], "step"),
+                              *eval = plan_program(plans[e], "eval");
             Fills fills = { .fail_at = -1, .salt = round };
             exec_scalars(both[e])[SCALAR_lr] = 0.01f / (float)(1 + round); // new ones in every step
             must(exec_run(both[e], step, fill, &fills));
@@ -151,11 +154,12 @@ static void check_steps(bool graph, bool poison) {
     const PlanProgram *halves = plan_program(plan, "halves");
     must(exec_run(gpu, halves, NULL, NULL));
     must(exec_run(cpu, plan_program(reference, "halves"), NULL, NULL));
-    assert_memory_equal(exec_buffer(gpu, halves, halves->outputs[0].buffer),
-                        exec_buffer(cpu, plan_program(reference, "halves"), halves->outputs[0].buffer),
-                        TOKENS * 4);
+    assert_memory_equal(
+        exec_buffer(gpu, halves, halves->outputs[0].buffer),
+        exec_buffer(cpu, plan_program(reference, "halves"), halves->outputs[0].buffer), TOKENS * 4);
     int nodes = exec_graph_nodes(gpu, plan_program(plan, "step"));
-    // A copy of scalars in and out, of a microbatch's inputs, of loss and y; metrics zeroed; launches.
+    // A copy of scalars in and out, of a microbatch's inputs, of loss and y; metrics zeroed;
+    // launches.
     int launches = 2 + MICROBATCHES * 5 + 4;
     int wanted = 2 + MICROBATCHES + 2 + 1 + launches + (poison ? MICROBATCHES : 0);
     assert_int_equal(nodes, graph ? wanted : 0);
@@ -209,7 +213,8 @@ static void test_transfers(void **state) {
     plan_destroy(plan);
 }
 
-// Without a fill every microbatch has the inputs that were written; a fill that fails launches nothing.
+// Without a fill every microbatch has the inputs that were written; a fill that fails launches
+// nothing.
 static void test_inputs(void **state) {
     (void)state;
     if (!have_device()) skip();
@@ -241,7 +246,8 @@ static void test_inputs(void **state) {
     plan_destroy(reference);
 }
 
-// Times of launches add up to something for each instruction, over more launches than are timed at once.
+// Times of launches add up to something for each instruction, over more launches than are timed at
+// once.
 static void test_profile(void **state) {
     (void)state;
     if (!have_device()) skip();
@@ -308,7 +314,8 @@ static void test_names(void **state) {
     expect(exec_fits("tpu", "cpu"), ERR_ARGUMENT, "found 'tpu'");
     Exec *exec;
     Plan *plan = sample_plan(8, 1);
-    expect(try_create(plan, (ExecOptions){ .device = "vgpu:sm_80" }, &exec), ERR_ARGUMENT, "for a CPU");
+    expect(try_create(plan, (ExecOptions){ .device = "vgpu:sm_80" }, &exec), ERR_ARGUMENT,
+           "for a CPU");
     assert_null(exec);
     plan_destroy(plan);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From CUDA C++ to code: what NVRTC makes of the sample plan, what the cubin reader finds in it, what the
-// cache keeps, what is said when it fails. Needs the toolkit, but no GPU.
+// From CUDA C++ to code: what NVRTC makes of the sample plan, what the cubin reader finds in it,
+// what the cache keeps, what is said when it fails. Needs the toolkit, but no GPU.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -80,7 +80,9 @@ static Plan *plan_for_gpu(void) {
 static void test_cubins(void **state) {
     (void)state;
     if (!has_nvrtc()) skip();
-    static const char *const archs[] = { "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a" };
+    static const char *const archs[] = {
+        "sm_80", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a"
+    };
     for (int a = 0; a < COUNT_OF(archs); a++) {
         Compiled c;
         const PlanKernel *kernel;
@@ -209,7 +211,8 @@ static void expect_params(const char *parameters, const char *part) {
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         if (!strcmp(plan->kernels[i].entry, "keep")) kernel = &plan->kernels[i];
     PlanSource *source = &plan->sources[kernel->source];
-    source->text = arena_printf(plan->arena, "extern \"C\" __global__ void keep(%s) {}\n", parameters);
+    source->text =
+        arena_printf(plan->arena, "extern \"C\" __global__ void keep(%s) {}\n", parameters);
     source->bytes = (int64_t)strlen(source->text);
     source->hash = hash_bytes(source->text, (size_t)source->bytes);
     expect(compile(plan, "sm_80", JIT_CUBIN, &c), ERR_COMPILE, part);
@@ -267,7 +270,8 @@ static void test_missing(void **state) {
     if (!pid) {
         int major, minor;
         setenv("MOEC_NVRTC", "/nowhere/libnvrtc.so", 1);
-        Status status = jit_cuda_compiler(&major, &minor), again = jit_cuda_compiler(&major, &minor);
+        Status status = jit_cuda_compiler(&major, &minor),
+               again = jit_cuda_compiler(&major, &minor);
         const char *text = status_message();
         bool good = status == ERR_INPUT && again == ERR_INPUT &&
                     strstr(text, "looked for /nowhere/libnvrtc.so") && strstr(text, "MOEC_NVRTC");
