@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads and stores of a warp: addresses of all lanes at once, shadow by lines, then the data.
 //
-// An access whose lanes all lie in one place (an allocation, or shared memory), aligned and in bounds,
-// is done here in vectors; anything else goes lane by lane through vg_resolve, which either finds
-// the fault or the places, and comes back per place. So every check exists once.
-//   lanes -> offsets in the place -> for each line of 256 bytes touched: a map of granules -> written
-//   maps and history words under the map, one step per distinct word -> data.
+// An access whose lanes all lie in one place (an allocation, or shared memory), aligned and in
+// bounds, is done here in vectors; anything else goes lane by lane through vg_resolve, which either
+// finds the fault or the places, and comes back per place. So every check exists once.
+//   lanes -> offsets in the place -> for each line of 256 bytes touched: a map of granules ->
+//   written maps and history words under the map, one step per distinct word -> data.
 // Functions are made for the common shapes by constant propagation into one inline body.
 #include "runtime/vgpu/exec_access.h"
 
 // What is constant in a specialised function; `fixed` false: taken from the site.
 typedef struct Shape { uint32_t bytes, vector; bool write, fixed; } Shape;
 
-/* Shadow ------------------------------------------------------------------------------------------------ */
+/* Shadow --------------------------------------------------------------------------------------- */
 
 // The word after a step of shared memory, from the memo when it is there.
 INLINE bool step_shared(VgWarpMem *w, uint32_t word, uint32_t kind, uint32_t bytes, uint32_t *to) {
@@ -38,16 +38,17 @@ INLINE bool step_global(VgWarpMem *w, uint32_t word, uint32_t touch, uint32_t *t
 }
 
 // History words of a line under `map`: a step per distinct word. Few granules go one by one, which
-// keeps neighbours that are stepped in turn clear of stalls: a wide load right after a narrow store.
-// Returns the granule of the line that failed, or -1.
-INLINE int step_words(VgWarpMem *w, uint32_t *words, uint64_t map, bool shared, uint32_t kind, uint32_t bytes,
-                      uint32_t touch) {
+// keeps neighbours that are stepped in turn clear of stalls: a wide load right after a narrow
+// store. Returns the granule of the line that failed, or -1.
+INLINE int step_words(VgWarpMem *w, uint32_t *words, uint64_t map, bool shared, uint32_t kind,
+                      uint32_t bytes, uint32_t touch) {
     uint32_t to;
     bool few = __builtin_popcountll(map) <= 2;
     for (uint64_t todo = map; todo;) {
         int first = __builtin_ctzll(todo);
         uint32_t word = words[first];
-        if (!(shared ? step_shared(w, word, kind, bytes, &to) : step_global(w, word, touch, &to))) return first;
+        if (!(shared ? step_shared(w, word, kind, bytes, &to) : step_global(w, word, touch, &to)))
+            return first;
         if (few) {
             if (to != word) words[first] = to;
             todo &= todo - 1;
@@ -60,10 +61,10 @@ INLINE int step_words(VgWarpMem *w, uint32_t *words, uint64_t map, bool shared, 
     return -1;
 }
 
-// One step for the granules of `map` in a line, `bytes` of each. Returns the granule (in the place) at
-// which it failed, or -1.
-INLINE int64_t step_line(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, uint32_t line, uint64_t map,
-                         uint32_t kind, uint32_t bytes, bool write) {
+// One step for the granules of `map` in a line, `bytes` of each. Returns the granule (in the place)
+// at which it failed, or -1.
+INLINE int64_t step_line(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, uint32_t line,
+                         uint64_t map, uint32_t kind, uint32_t bytes, bool write) {
     if (p->written) {
         uint64_t *maps = p->written[line];
         if (write) {
@@ -133,7 +134,8 @@ INLINE int64_t step_lanes(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, ui
         return -1;
     }
     for (uint32_t todo = mask; todo;) {
-        uint32_t x = off->at[__builtin_ctz(todo)], sel = lanes_in_line(off, x) & todo, line = x / VG_LINE;
+        uint32_t x = off->at[__builtin_ctz(todo)], sel = lanes_in_line(off, x) & todo,
+                 line = x / VG_LINE;
         int64_t bad;
         if (total >= 4) {
             uint64_t map = lanes_map(off, sel, total / 4);
@@ -143,7 +145,8 @@ INLINE int64_t step_lanes(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, ui
             uint64_t maps[4] = { 0 };
             for (uint32_t l = sel; l; l &= l - 1) {
                 uint32_t at = off->at[__builtin_ctz(l)];
-                for (uint32_t b = 0; b < total; b++) maps[(at + b) & 3] |= (uint64_t)1 << (at / 4 % 64);
+                for (uint32_t b = 0; b < total; b++)
+                    maps[(at + b) & 3] |= (uint64_t)1 << (at / 4 % 64);
             }
             for (int b = 0; b < 4; b++) *distinct += (uint32_t)__builtin_popcountll(maps[b]);
             bad = step_narrow(w, s, p, line, maps, kind, write);
@@ -154,15 +157,16 @@ INLINE int64_t step_lanes(VgWarpMem *w, const VgSite *s, const VgPlaceMem *p, ui
     return -1;
 }
 
-/* Data ---------------------------------------------------------------------------------------------------- */
+/* Data ----------------------------------------------------------------------------------------- */
 
 static uint64_t extend(uint64_t value, uint32_t bytes, bool sign) {
-    return sign && bytes < 8 ? (uint64_t)((int64_t)(value << (64 - 8 * bytes)) >> (64 - 8 * bytes)) : value;
+    return sign && bytes < 8 ? (uint64_t)((int64_t)(value << (64 - 8 * bytes)) >> (64 - 8 * bytes))
+                             : value;
 }
 
 // One element from memory into lane l of the register at `reg`, and back.
-INLINE void element_get(char *reg, uint32_t l, const uint8_t *from, uint32_t bytes, uint32_t reg_bytes,
-                        bool sign) {
+INLINE void element_get(char *reg, uint32_t l, const uint8_t *from, uint32_t bytes,
+                        uint32_t reg_bytes, bool sign) {
     uint64_t value[2] = { 0 };
     memcpy(value, from, bytes);
     value[0] = extend(value[0], bytes, sign);
@@ -174,7 +178,8 @@ INLINE void element_get(char *reg, uint32_t l, const uint8_t *from, uint32_t byt
     }
 }
 
-INLINE void element_put(uint8_t *to, const char *reg, uint32_t l, uint32_t bytes, uint32_t reg_bytes) {
+INLINE void element_put(uint8_t *to, const char *reg, uint32_t l, uint32_t bytes,
+                        uint32_t reg_bytes) {
     uint64_t value[2] = { 0 };
     if (reg_bytes == 4) {
         value[0] = ((const uint32_t *)reg)[l];
@@ -188,7 +193,8 @@ INLINE void element_put(uint8_t *to, const char *reg, uint32_t l, uint32_t bytes
 #ifdef VG_V4
 // 16 words out of the 64 at `table`, by index.
 INLINE __m512i pick(const uint8_t *table, __m512i index) {
-    __m512i low = _mm512_permutex2var_epi32(_mm512_loadu_si512(table), index, _mm512_loadu_si512(table + 64));
+    __m512i low =
+        _mm512_permutex2var_epi32(_mm512_loadu_si512(table), index, _mm512_loadu_si512(table + 64));
     __m512i high = _mm512_permutex2var_epi32(_mm512_loadu_si512(table + 128), index,
                                              _mm512_loadu_si512(table + 192));
     return _mm512_mask_mov_epi32(low, _mm512_test_epi32_mask(index, _mm512_set1_epi32(32)), high);
@@ -201,8 +207,8 @@ INLINE void put16(char *reg, int half, __mmask16 part, __m512i value) {
 }
 
 // 32-bit elements, any pattern: by permuting whole lines while there are few, else by gathers.
-INLINE void load_words(const VgSite *s, char *frame, uint32_t mask, const Lanes *off, const uint8_t *host,
-                       uint32_t vector) {
+INLINE void load_words(const VgSite *s, char *frame, uint32_t mask, const Lanes *off,
+                       const uint8_t *host, uint32_t vector) {
     uint32_t todo = mask;
     for (int lines = 0; lines < 4 && todo; lines++) {
         uint32_t x = off->at[__builtin_ctz(todo)] & ~(VG_LINE - 1);
@@ -228,7 +234,8 @@ INLINE void load_words(const VgSite *s, char *frame, uint32_t mask, const Lanes 
         for (uint32_t e = 0; e < vector; e++) {
             if (s->reg[e] == VG_SINK) continue;
             const uint8_t *base = host + ((uint64_t)1 << 31) + 4 * e;
-            put16(frame + s->reg[e], half, part, _mm512_mask_i32gather_epi32(zero, part, at, base, 1));
+            put16(frame + s->reg[e], half, part,
+                  _mm512_mask_i32gather_epi32(zero, part, at, base, 1));
         }
     }
 }
@@ -240,13 +247,15 @@ INLINE void load_run(const VgSite *s, char *frame, const uint8_t *from, uint32_t
         if (s->reg[e] == VG_SINK) continue;
         for (int half = 0; half < 2; half++) {
             const uint8_t *at = from + (size_t)64 * vector * (size_t)half;
-            __m512i index = _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32((int)vector)),
-                                             _mm512_set1_epi32((int)e));
+            __m512i index =
+                _mm512_add_epi32(_mm512_mullo_epi32(lane, _mm512_set1_epi32((int)vector)),
+                                 _mm512_set1_epi32((int)e));
             __m512i value;
             if (vector == 1)
                 value = _mm512_loadu_si512(at);
             else if (vector == 2)
-                value = _mm512_permutex2var_epi32(_mm512_loadu_si512(at), index, _mm512_loadu_si512(at + 64));
+                value = _mm512_permutex2var_epi32(_mm512_loadu_si512(at), index,
+                                                  _mm512_loadu_si512(at + 64));
             else
                 value = pick(at, index);
             _mm512_store_si512(frame + s->reg[e] + 64 * half, value);
@@ -255,12 +264,14 @@ INLINE void load_run(const VgSite *s, char *frame, const uint8_t *from, uint32_t
 }
 
 // Four words per lane, transposed in registers: 16 stores of 16 bytes per half.
-INLINE void store_quads(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off, uint8_t *host) {
+INLINE void store_quads(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off,
+                        uint8_t *host) {
     for (int group = 0; group < 8; group++) {
         uint32_t part = mask >> 4 * group & 15;
         if (!part) continue;
         __m128 row[4];
-        for (int e = 0; e < 4; e++) row[e] = _mm_load_ps((const float *)(frame + s->source[e]) + 4 * group);
+        for (int e = 0; e < 4; e++)
+            row[e] = _mm_load_ps((const float *)(frame + s->source[e]) + 4 * group);
         _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
         for (int l = 0; l < 4; l++)
             if (part >> l & 1) _mm_storeu_ps((float *)(host + off->at[4 * group + l]), row[l]);
@@ -268,8 +279,9 @@ INLINE void store_quads(const VgSite *s, const char *frame, uint32_t mask, const
 }
 #endif
 
-INLINE void load_data(const VgSite *s, char *frame, uint32_t mask, const Lanes *off, const VgPlaceMem *p,
-                      bool in_step, bool same, uint32_t bytes, uint32_t vector) {
+INLINE void load_data(const VgSite *s, char *frame, uint32_t mask, const Lanes *off,
+                      const VgPlaceMem *p, bool in_step, bool same, uint32_t bytes,
+                      uint32_t vector) {
     const uint8_t *host = p->host;
     uint32_t reg_bytes = s->reg_bytes;
     (void)in_step;
@@ -296,11 +308,13 @@ INLINE void load_data(const VgSite *s, char *frame, uint32_t mask, const Lanes *
         memcpy(frame + s->reg[0], host + off->at[0], 256);
         return;
     }
-    if (bytes == 2 && reg_bytes == 4 && vector == 1 && in_step && !s->sign && s->reg[0] != VG_SINK) {
+    if (bytes == 2 && reg_bytes == 4 && vector == 1 && in_step && !s->sign &&
+        s->reg[0] != VG_SINK) {
         const uint8_t *from = host + off->at[0];
         for (int half = 0; half < 2; half++)
-            _mm512_store_si512(frame + s->reg[0] + 64 * half,
-                               _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from + 32 * half))));
+            _mm512_store_si512(
+                frame + s->reg[0] + 64 * half,
+                _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(from + 32 * half))));
         return;
     }
 #endif
@@ -308,13 +322,14 @@ INLINE void load_data(const VgSite *s, char *frame, uint32_t mask, const Lanes *
         if (s->reg[e] == VG_SINK) continue;
         for (uint32_t m = mask; m; m &= m - 1) {
             uint32_t l = (uint32_t)__builtin_ctz(m);
-            element_get(frame + s->reg[e], l, host + off->at[l] + e * bytes, bytes, reg_bytes, s->sign);
+            element_get(frame + s->reg[e], l, host + off->at[l] + e * bytes, bytes, reg_bytes,
+                        s->sign);
         }
     }
 }
 
-INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off, uint8_t *host,
-                       bool in_step, uint32_t bytes, uint32_t vector) {
+INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off,
+                       uint8_t *host, bool in_step, uint32_t bytes, uint32_t vector) {
     uint32_t reg_bytes = s->reg_bytes;
     if (vector == 1 && in_step && bytes == reg_bytes && bytes <= 8) {
         memcpy(host + off->at[0], frame + s->source[0], 32 * bytes);
@@ -327,8 +342,9 @@ INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const 
     }
     if (bytes == 2 && reg_bytes == 4 && vector == 1 && in_step) {
         for (int half = 0; half < 2; half++)
-            _mm256_storeu_si256((__m256i *)(host + off->at[0] + 32 * half),
-                                _mm512_cvtepi32_epi16(_mm512_load_si512(frame + s->source[0] + 64 * half)));
+            _mm256_storeu_si256(
+                (__m256i *)(host + off->at[0] + 32 * half),
+                _mm512_cvtepi32_epi16(_mm512_load_si512(frame + s->source[0] + 64 * half)));
         return;
     }
 #endif
@@ -341,7 +357,8 @@ INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const 
 
 // Lanes overlapped in a store: the place must hold what every one of them wrote.
 static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, uint32_t mask,
-                             const Lanes *off, const VgPlaceMem *p, uint32_t bytes, uint32_t vector) {
+                             const Lanes *off, const VgPlaceMem *p, uint32_t bytes,
+                             uint32_t vector) {
     if (w->team->thread->launch->memory->options.lanes_may_conflict) return VG_OK;
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
@@ -350,8 +367,12 @@ static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, u
             element_put(value, frame + s->source[e], l, bytes, s->reg_bytes);
             if (!memcmp(value, p->host + off->at[l] + e * bytes, bytes)) continue;
             w->team->thread->record.fault = VG_RACE;
-            w->team->thread->record.other = (VgOther){ .known = true, .access = VG_WRITE, .cta = w->cta,
-                                                       .warp = w->index, .site = s->id, .same_launch = true };
+            w->team->thread->record.other = (VgOther){ .known = true,
+                                                       .access = VG_WRITE,
+                                                       .cta = w->cta,
+                                                       .warp = w->index,
+                                                       .site = s->id,
+                                                       .same_launch = true };
             return vg_mem_fault(w, s, VG_RACE, l, vg_place_address(w, s, p, off->at[l]),
                                 "lanes of one store write different values to one place");
         }
@@ -359,10 +380,10 @@ static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, u
     return VG_OK;
 }
 
-/* In one place ---------------------------------------------------------------------------------------------- */
+/* In one place --------------------------------------------------------------------------------- */
 
-INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lanes *off, const VgPlaceMem *p,
-                        char *frame, Shape c) {
+INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lanes *off,
+                        const VgPlaceMem *p, char *frame, Shape c) {
     uint32_t bytes = c.fixed ? c.bytes : s->bytes, vector = c.fixed ? c.vector : s->vector;
     uint32_t total = bytes * vector, first = off->at[__builtin_ctz(mask)], distinct = 32 * total;
     bool in_step = mask == UINT32_MAX && lanes_in_step(off, first, total) == UINT32_MAX;
@@ -370,7 +391,8 @@ INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lane
     if (p->history || p->written) {
         int64_t bad = step_lanes(w, s, p, mask, off, total, in_step,
                                  vg_site_kind(s, c.write ? VG_WRITE : VG_READ), c.write, &distinct);
-        if (__builtin_expect(bad >= 0, 0)) return vg_shadow_fault(w, s, p, mask, off->at, (uint64_t)bad);
+        if (__builtin_expect(bad >= 0, 0))
+            return vg_shadow_fault(w, s, p, mask, off->at, (uint64_t)bad);
     }
     if (!c.write) {
         load_data(s, frame, mask, off, p, in_step, same, bytes, vector);
@@ -382,10 +404,10 @@ INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lane
     return VG_OK;
 }
 
-/* Local memory: words of all lanes side by side ------------------------------------------------------------- */
+/* Local memory: words of all lanes side by side ------------------------------------------------ */
 
-static VgFault in_local(VgWarpMem *w, const VgSite *s, uint32_t mask, const uint64_t *offset, char *frame,
-                        bool write) {
+static VgFault in_local(VgWarpMem *w, const VgSite *s, uint32_t mask, const uint64_t *offset,
+                        char *frame, bool write) {
     bool init = w->team->thread->launch->init;
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
@@ -424,7 +446,8 @@ INLINE void local_word(uint8_t *local, uint32_t mask, uint32_t *reg, int stride,
 }
 
 // The usual: all lanes the same offset, elements of one or two words. false: not so, or unwritten.
-static bool local_words(VgWarpMem *w, const VgSite *s, uint32_t mask, uint64_t offset, char *frame, bool write) {
+static bool local_words(VgWarpMem *w, const VgSite *s, uint32_t mask, uint64_t offset, char *frame,
+                        bool write) {
     uint32_t n = s->bytes / 4;
     if ((s->bytes != 4 && s->bytes != 8) || s->reg_bytes != s->bytes) return false;
     for (uint32_t k = 0; k < n * s->vector; k++) {
@@ -446,7 +469,7 @@ static bool local_words(VgWarpMem *w, const VgSite *s, uint32_t mask, uint64_t o
     return true;
 }
 
-/* Any place ---------------------------------------------------------------------------------------------------- */
+/* Any place ------------------------------------------------------------------------------------ */
 
 static void addresses_of(uint64_t to[32], const VgSite *s, const void *address) {
     for (int l = 0; l < 32; l++) {
@@ -461,7 +484,8 @@ static void addresses_of(uint64_t to[32], const VgSite *s, const void *address) 
 // A place seen from a line near `offset`, so that 32 bits reach what one instruction usually does.
 static void seen_from(VgPlaceMem *p, uint64_t offset) {
     if (p->bytes <= UINT32_MAX) return;
-    uint64_t origin = offset > (uint64_t)1 << 31 ? (offset - ((uint64_t)1 << 31)) & ~(uint64_t)(VG_LINE - 1) : 0;
+    uint64_t origin =
+        offset > (uint64_t)1 << 31 ? (offset - ((uint64_t)1 << 31)) & ~(uint64_t)(VG_LINE - 1) : 0;
     p->host += origin;
     if (p->history) p->history += origin / 4;
     if (p->written) p->written += origin / VG_LINE;
@@ -469,7 +493,8 @@ static void seen_from(VgPlaceMem *p, uint64_t offset) {
     p->bytes = p->bytes - origin < UINT32_MAX ? p->bytes - origin : UINT32_MAX;
 }
 
-static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {
+static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                        char *frame) {
     uint64_t at[32], offset[32];
     VgPlaceMem place[32];
     VgSpace space[32];
@@ -490,7 +515,8 @@ static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void
         for (uint32_t m = todo; m; m &= m - 1) {
             uint32_t l = (uint32_t)__builtin_ctz(m);
             uint64_t from = offset[l] - p.origin;
-            if (space[l] != space[first] || place[l].host != place[first].host || from > UINT32_MAX - total)
+            if (space[l] != space[first] || place[l].host != place[first].host ||
+                from > UINT32_MAX - total)
                 continue;
             off.at[l] = (uint32_t)from;
             sel |= 1u << l;
@@ -507,8 +533,10 @@ static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void
     return VG_OK;
 }
 
-// Strong accesses: relaxed, volatile, acquire, release. Messages go out before the value, come in after.
-static VgFault strong(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {
+// Strong accesses: relaxed, volatile, acquire, release. Messages go out before the value, come in
+// after.
+static VgFault strong(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                      char *frame) {
     uint64_t at[32];
     bool races = w->team->thread->launch->races;
     addresses_of(at, s, address);
@@ -521,9 +549,11 @@ static VgFault strong(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *
 }
 
 // Spilled registers and arrays with known indices: every lane has the same address.
-static VgFault local(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {
+static VgFault local(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                     char *frame) {
     uint64_t first = (uint64_t)s->offset, differ = 0;
-    uint32_t total = (uint32_t)s->bytes * s->vector, bytes = w->team->thread->launch->shape.local_bytes;
+    uint32_t total = (uint32_t)s->bytes * s->vector,
+             bytes = w->team->thread->launch->shape.local_bytes;
     if (s->address_bytes == 8) {
         const uint64_t *at = address;
         uint64_t lane = at[__builtin_ctz(mask)];
@@ -538,10 +568,10 @@ static VgFault local(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *a
     return VG_OK;
 }
 
-/* Fast ways -------------------------------------------------------------------------------------------------- */
+/* Fast ways ------------------------------------------------------------------------------------ */
 
-INLINE VgFault run_shared(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame,
-                          Shape c) {
+INLINE VgFault run_shared(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                          char *frame, Shape c) {
     Lanes off;
     const VgPlaceMem *p = w->own;
     uint32_t total = c.bytes * c.vector, wide = 0;
@@ -552,13 +582,14 @@ INLINE VgFault run_shared(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
         wide = lanes_narrow(&off, address, window + w->shared_base - (uint64_t)s->offset);
     else
         return anywhere(w, s, mask, address, frame);
-    if (p->bytes < total || ((wide & mask) | lanes_outside(&off, mask, (uint32_t)p->bytes - total, total - 1)))
+    if (p->bytes < total ||
+        ((wide & mask) | lanes_outside(&off, mask, (uint32_t)p->bytes - total, total - 1)))
         return anywhere(w, s, mask, address, frame);
     return in_place(w, s, mask, &off, p, frame, c);
 }
 
-INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame,
-                          Shape c) {
+INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                          char *frame, Shape c) {
     VgMemThread *thread = w->team->thread;
     VgLaunchMem *launch = thread->launch;
     uint32_t total = c.bytes * c.vector;
@@ -569,7 +600,8 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
         if (first >> 40 == VG_SHARED_WINDOW >> 40 && s->space == VG_GENERIC)
             return run_shared(w, s, mask, address, frame, c);
         alloc = vg_alloc_at(launch->memory, first);
-        if (!alloc || !alloc->live || alloc->bytes < total) return anywhere(w, s, mask, address, frame);
+        if (!alloc || !alloc->live || alloc->bytes < total)
+            return anywhere(w, s, mask, address, frame);
         thread->recent[s->id % 16] = alloc;
     }
     VgPlaceMem p = { .host = alloc->host, .bytes = alloc->bytes, .alloc = alloc,
@@ -584,13 +616,13 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
     return in_place(w, s, mask, &off, &p, frame, c);
 }
 
-/* The functions, by space and shape --------------------------------------------------------------------------- */
+/* The functions, by space and shape ------------------------------------------------------------ */
 
 // X(bytes, vector)
 #define SHAPES(X) X(1, 1) X(2, 1) X(4, 1) X(8, 1) X(2, 2) X(2, 4) X(4, 2) X(4, 4) X(8, 2) X(4, 8)
 #define DEFINE(bytes, vector, space, name, is_write)                                               \
-    static VgFault name##_##space##_##bytes##x##vector(VgWarpMem *w, const VgSite *s, uint32_t mask, \
-                                                       const void *address, char *frame) {         \
+    static VgFault name##_##space##_##bytes##x##vector(                                            \
+        VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {          \
         return run_##space(w, s, mask, address, frame, (Shape){ bytes, vector, is_write, true });  \
     }
 #define DEFINE_ALL(bytes, vector)                                                                  \
@@ -603,7 +635,8 @@ VgAccessFn *VG_NAME(vg_access)(const VgSite *s) {
     bool shared = s->space == VG_SHARED, write = s->access == VG_WRITE;
     if (s->sem >= VG_VOLATILE) return strong;
     if (s->space == VG_LOCAL) return local;
-    if (!shared && s->space != VG_GLOBAL && s->space != VG_CONST && s->space != VG_GENERIC) return anywhere;
+    if (!shared && s->space != VG_GLOBAL && s->space != VG_CONST && s->space != VG_GENERIC)
+        return anywhere;
 #define CHOOSE(n, v)                                                                               \
     if (s->bytes == n && s->vector == v)                                                           \
         return shared ? (write ? store_shared_##n##x##v : load_shared_##n##x##v)                   \

@@ -30,9 +30,12 @@ INLINE uint32_t lanes_equal(const Lanes *v, uint32_t x) {
 // Lanes whose line is that of x.
 INLINE uint32_t lanes_in_line(const Lanes *v, uint32_t x) {
 #ifdef VG_V4
-    __m512i line = _mm512_set1_epi32((int)(x & ~(VG_LINE - 1))), clear = _mm512_set1_epi32((int)~(VG_LINE - 1));
+    __m512i line = _mm512_set1_epi32((int)(x & ~(VG_LINE - 1))),
+            clear = _mm512_set1_epi32((int)~(VG_LINE - 1));
     return _mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_load_si512(v->at), clear), line) |
-           (uint32_t)_mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_load_si512(v->at + 16), clear), line) << 16;
+           (uint32_t)_mm512_cmpeq_epi32_mask(_mm512_and_si512(_mm512_load_si512(v->at + 16), clear),
+                                             line)
+               << 16;
 #else
     uint32_t mask = 0;
     for (int l = 0; l < 32; l++) mask |= (uint32_t)(v->at[l] / VG_LINE == x / VG_LINE) << l;
@@ -62,7 +65,8 @@ INLINE uint32_t lanes_outside(const Lanes *v, uint32_t mask, uint32_t limit, uin
     __m512i a = _mm512_load_si512(v->at), b = _mm512_load_si512(v->at + 16);
     __m512i most = _mm512_set1_epi32((int)limit), bits = _mm512_set1_epi32((int)low);
     uint32_t bad = (uint32_t)(_mm512_cmpgt_epu32_mask(a, most) | _mm512_test_epi32_mask(a, bits)) |
-                   (uint32_t)(_mm512_cmpgt_epu32_mask(b, most) | _mm512_test_epi32_mask(b, bits)) << 16;
+                   (uint32_t)(_mm512_cmpgt_epu32_mask(b, most) | _mm512_test_epi32_mask(b, bits))
+                       << 16;
 #else
     uint32_t bad = 0;
     for (int l = 0; l < 32; l++) bad |= (uint32_t)(v->at[l] > limit || (v->at[l] & low)) << l;
@@ -96,10 +100,12 @@ INLINE void lanes_add(Lanes *v, const uint32_t *address, uint32_t add) {
     for (int l = 0; l < 32; l++) v->at[l] = address[l] + add;
 }
 
-// Map of the granules that lanes `sel`, all of one line, touch; each `n` granules from its offset on.
+// Map of the granules that lanes `sel`, all of one line, touch; each `n` granules from its offset
+// on.
 INLINE uint64_t lanes_map(const Lanes *v, uint32_t sel, uint32_t n) {
 #ifdef VG_V4
-    __m512i run = _mm512_set1_epi64((long long)(((uint64_t)1 << n) - 1)), map = _mm512_setzero_si512();
+    __m512i run = _mm512_set1_epi64((long long)(((uint64_t)1 << n) - 1)),
+            map = _mm512_setzero_si512();
     for (int i = 0; i < 4; i++) {
         __m512i at = _mm512_cvtepu32_epi64(_mm256_load_si256((const __m256i *)(v->at + 8 * i)));
         at = _mm512_and_si512(_mm512_srli_epi64(at, 2), _mm512_set1_epi64(63));
@@ -120,7 +126,10 @@ INLINE uint64_t words_equal(const uint32_t *words, uint64_t map, uint32_t word) 
     __m512i all = _mm512_set1_epi32((int)word);
     for (int q = 0; q < 4; q++) {
         __mmask16 part = (__mmask16)(map >> 16 * q);
-        if (part) equal |= (uint64_t)_mm512_mask_cmpeq_epi32_mask(part, _mm512_loadu_si512(words + 16 * q), all) << 16 * q;
+        if (part)
+            equal |= (uint64_t)_mm512_mask_cmpeq_epi32_mask(part,
+                                                            _mm512_loadu_si512(words + 16 * q), all)
+                     << 16 * q;
     }
     return equal;
 #else

@@ -2,10 +2,10 @@
 // Device memory: allocations, the table of pages, and copies by the host.
 //
 // Device addresses are plenty and host memory is not: an allocation takes whole 2 MiB pages of
-// addresses for itself, in order, and a page's addresses are used again only when the window of 1 TiB
-// has been walked through. So every distance to another allocation is a red zone of 4 KiB or more, and
-// what is freed is remembered long after its host memory is gone.
-// Host memory is mapped lazily; lines (shadow.h) are complete at both ends.
+// addresses for itself, in order, and a page's addresses are used again only when the window of 1
+// TiB has been walked through. So every distance to another allocation is a red zone of 4 KiB or
+// more, and what is freed is remembered long after its host memory is gone. Host memory is mapped
+// lazily; lines (shadow.h) are complete at both ends.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -103,7 +103,8 @@ static uint64_t take_pages(VgMemory *memory, int window, uint64_t n) {
             run = 0;
         }
         VgAlloc *owner = pages[at];
-        bool taken = owner && (owner->live || owner->mapped || memory->launches); // kernels look at records
+        bool taken =
+            owner && (owner->live || owner->mapped || memory->launches); // kernels look at records
         run = taken ? 0 : run + 1;
         if (run < n) continue;
         uint64_t first = at + 1 - n;
@@ -142,7 +143,8 @@ Status vg_mem_alloc(VgMemory *memory, VgSpace space, size_t bytes, size_t align,
     int window = space == VG_CONST;
     if (!bytes || bytes > VG_WINDOW_BYTES / 4)
         return status_fail(ERR_ARGUMENT, "an allocation of %zu bytes", bytes);
-    if (align & (align - 1)) return status_fail(ERR_ARGUMENT, "alignment %zu is no power of two", align);
+    if (align & (align - 1))
+        return status_fail(ERR_ARGUMENT, "alignment %zu is no power of two", align);
     VgAlloc *alloc = calloc(1, sizeof *alloc);
     if (!alloc) return status_fail(ERR_MEMORY, "no memory for an allocation's record");
     uint64_t lead = align > 512 ? round_up(RED_ZONE, (int64_t)align) : RED_ZONE + 512;
@@ -161,8 +163,8 @@ Status vg_mem_alloc(VgMemory *memory, VgSpace space, size_t bytes, size_t align,
     else if (align <= PAGE)
         first = take_pages(memory, window, n_pages);
     if (status == OK && !first)
-        status = status_fail(ERR_MEMORY, "no device addresses left for %zu bytes aligned to %zu", bytes,
-                             align);
+        status = status_fail(ERR_MEMORY, "no device addresses left for %zu bytes aligned to %zu",
+                             bytes, align);
     if (status == OK) status = map_alloc(alloc);
     if (status != OK) {
         pthread_mutex_unlock(&memory->lock);
@@ -188,11 +190,12 @@ Status vg_mem_free(VgMemory *memory, uint64_t address) {
                            (unsigned long long)address);
     if (!alloc->live)
         return status_fail(ERR_ARGUMENT, "double free of 0x%llx (%s, %llu bytes)",
-                           (unsigned long long)address, alloc->what, (unsigned long long)alloc->bytes);
+                           (unsigned long long)address, alloc->what,
+                           (unsigned long long)alloc->bytes);
     if (address != alloc->start)
         return status_fail(ERR_ARGUMENT, "free of 0x%llx, which is %llu bytes inside %s",
-                           (unsigned long long)address, (unsigned long long)(address - alloc->start),
-                           alloc->what);
+                           (unsigned long long)address,
+                           (unsigned long long)(address - alloc->start), alloc->what);
     pthread_mutex_lock(&memory->lock);
     alloc->live = false;
     memory->used -= alloc->bytes;
@@ -207,8 +210,8 @@ Status vg_mem_free(VgMemory *memory, uint64_t address) {
 }
 
 // [address, address + bytes) as a live allocation and an offset.
-static Status locate(VgMemory *memory, uint64_t address, size_t bytes, const char *verb, VgAlloc **alloc,
-                     uint64_t *offset) {
+static Status locate(VgMemory *memory, uint64_t address, size_t bytes, const char *verb,
+                     VgAlloc **alloc, uint64_t *offset) {
     VgAlloc *at = vg_alloc_at(memory, address);
     if (!at || !at->live)
         return status_fail(ERR_ARGUMENT, "%s of %zu bytes at 0x%llx: %s", verb, bytes,
@@ -216,7 +219,8 @@ static Status locate(VgMemory *memory, uint64_t address, size_t bytes, const cha
                            at ? "that allocation has been freed" : "no device allocation");
     *offset = address - at->start;
     if (address < at->start || *offset > at->bytes || bytes > at->bytes - *offset)
-        return status_fail(ERR_ARGUMENT, "%s of %zu bytes at offset %lld of %s, which has %llu bytes", verb,
+        return status_fail(ERR_ARGUMENT,
+                           "%s of %zu bytes at offset %lld of %s, which has %llu bytes", verb,
                            bytes, (long long)*offset, at->what, (unsigned long long)at->bytes);
     *alloc = at;
     return OK;
@@ -243,7 +247,8 @@ uint64_t vg_written_check(const VgAlloc *alloc, uint64_t offset, uint64_t bytes)
     for (uint64_t done = 0; done < bytes;) {
         uint64_t at = offset + done, in = at % VG_LINE;
         const uint64_t *maps = alloc->written[at / VG_LINE];
-        if (!in && bytes - done >= VG_LINE && (maps[0] & maps[1] & maps[2] & maps[3]) == UINT64_MAX) {
+        if (!in && bytes - done >= VG_LINE &&
+            (maps[0] & maps[1] & maps[2] & maps[3]) == UINT64_MAX) {
             done += VG_LINE;
             continue;
         }
@@ -269,9 +274,11 @@ Status vg_mem_read(VgMemory *memory, uint64_t from, void *to, size_t bytes, bool
     if (!bytes) return OK;
     TRY(locate(memory, from, bytes, "read", &alloc, &offset));
     memcpy(to, alloc->host + offset, bytes);
-    uint64_t good = unchecked || memory->options.no_init ? bytes : vg_written_check(alloc, offset, bytes);
+    uint64_t good =
+        unchecked || memory->options.no_init ? bytes : vg_written_check(alloc, offset, bytes);
     if (good < bytes)
-        return status_fail(ERR_INPUT, "copy to the host of %zu bytes of %s: byte %llu was never written",
+        return status_fail(ERR_INPUT,
+                           "copy to the host of %zu bytes of %s: byte %llu was never written",
                            bytes, alloc->what, (unsigned long long)(offset + good));
     return OK;
 }
@@ -310,7 +317,8 @@ Status vg_mem_fill(VgMemory *memory, uint64_t to, uint64_t value, int value_byte
     if (value_bytes == 1)
         memset(at, (int)value, bytes);
     else
-        for (size_t i = 0; i < count; i++) memcpy(at + i * (size_t)value_bytes, &value, (size_t)value_bytes);
+        for (size_t i = 0; i < count; i++)
+            memcpy(at + i * (size_t)value_bytes, &value, (size_t)value_bytes);
     vg_written_mark(alloc, offset, bytes);
     return OK;
 }
@@ -322,7 +330,8 @@ void *vg_mem_host(VgMemory *memory, uint64_t address, size_t bytes) {
     return offset > alloc->bytes || bytes > alloc->bytes - offset ? NULL : alloc->host + offset;
 }
 
-bool vg_mem_find(VgMemory *memory, uint64_t address, uint64_t *start, size_t *bytes, const char **what) {
+bool vg_mem_find(VgMemory *memory, uint64_t address, uint64_t *start, size_t *bytes,
+                 const char **what) {
     VgAlloc *alloc = vg_alloc_at(memory, address);
     if (!alloc || !alloc->live || address - alloc->start >= alloc->bytes) return false;
     *start = alloc->start;

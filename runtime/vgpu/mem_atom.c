@@ -3,14 +3,14 @@
 //
 // Global memory is shared by host threads: each element is changed by a compare-and-swap of its own
 // width (a packed f16x2 or bf16x2 as one 32-bit word, which is more than is promised). 128 bits go
-// under a lock, which makes them atomic against each other. Shared memory belongs to one host thread.
-// Floats: add.f32 flushes subnormals in global memory and keeps them in shared, as documented; f16 and
-// bf16 keep them (.noftz is the only form there is). Sums are rounded once.
+// under a lock, which makes them atomic against each other. Shared memory belongs to one host
+// thread. Floats: add.f32 flushes subnormals in global memory and keeps them in shared, as
+// documented; f16 and bf16 keep them (.noftz is the only form there is). Sums are rounded once.
 #include <math.h>
 
 #include "runtime/vgpu/shadow.h"
 
-/* Values ------------------------------------------------------------------------------------------------ */
+/* Values --------------------------------------------------------------------------------------- */
 
 static float f32_of(uint64_t bits) {
     uint32_t word = (uint32_t)bits;
@@ -58,7 +58,8 @@ static double half_of(uint64_t bits, int mantissa) {
 // rounding to do no harm (bf16: 53 >= 2 * 8 + 2 bits).
 static uint64_t half_bits(double value, int mantissa) {
     int exponent_bits = 15 - mantissa, bias = (1 << (exponent_bits - 1)) - 1, exponent;
-    uint64_t sign = signbit(value) ? 0x8000 : 0, infinity = ((1u << exponent_bits) - 1u) << mantissa;
+    uint64_t sign = signbit(value) ? 0x8000 : 0, infinity = ((1u << exponent_bits) - 1u)
+                                                            << mantissa;
     if (isnan(value)) return 0x7fff;
     if (isinf(value)) return sign | infinity;
     if (value == 0) return sign;
@@ -77,7 +78,8 @@ static double pick(VgAtomOp op, double a, double b) {
 }
 
 static uint64_t half_op(VgAtomOp op, uint64_t a, uint64_t b, int mantissa) {
-    return half_bits(pick(op, half_of(a & 0xffff, mantissa), half_of(b & 0xffff, mantissa)), mantissa);
+    return half_bits(pick(op, half_of(a & 0xffff, mantissa), half_of(b & 0xffff, mantissa)),
+                     mantissa);
 }
 
 static uint64_t float_op(const VgSite *s, bool shared, uint64_t old, uint64_t b) {
@@ -99,7 +101,8 @@ static uint64_t float_op(const VgSite *s, bool shared, uint64_t old, uint64_t b)
 }
 
 // The new value. All operands zero-extended.
-static uint64_t new_value(const VgSite *s, bool shared, uint64_t old, uint64_t b, uint64_t compare) {
+static uint64_t new_value(const VgSite *s, bool shared, uint64_t old, uint64_t b,
+                          uint64_t compare) {
     uint64_t keep = s->bytes == 8 ? UINT64_MAX : ((uint64_t)1 << 8 * s->bytes) - 1;
     bool is_signed = s->type == VG_ATOM_S32 || s->type == VG_ATOM_S64;
     switch (s->atom) {
@@ -116,11 +119,12 @@ static uint64_t new_value(const VgSite *s, bool shared, uint64_t old, uint64_t b
     if (s->atom == VG_ATOM_ADD) return (old + b) & keep;
     bool less = old < b;
     if (is_signed)
-        less = s->bytes == 8 ? (int64_t)old < (int64_t)b : (int32_t)(uint32_t)old < (int32_t)(uint32_t)b;
+        less = s->bytes == 8 ? (int64_t)old < (int64_t)b
+                             : (int32_t)(uint32_t)old < (int32_t)(uint32_t)b;
     return (s->atom == VG_ATOM_MIN) == less ? old : b;
 }
 
-/* One element ---------------------------------------------------------------------------------------------- */
+/* One element ---------------------------------------------------------------------------------- */
 
 static uint64_t peek(const uint8_t *at, uint32_t bytes) {
     if (bytes == 8) return __atomic_load_n((const uint64_t *)at, __ATOMIC_SEQ_CST);
@@ -132,12 +136,13 @@ static bool swap(uint8_t *at, uint32_t bytes, uint64_t old, uint64_t to) {
     uint32_t old32 = (uint32_t)old;
     uint16_t old16 = (uint16_t)old;
     if (bytes == 8)
-        return __atomic_compare_exchange_n((uint64_t *)at, &old, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-    if (bytes == 4)
-        return __atomic_compare_exchange_n((uint32_t *)at, &old32, (uint32_t)to, false, __ATOMIC_SEQ_CST,
+        return __atomic_compare_exchange_n((uint64_t *)at, &old, to, false, __ATOMIC_SEQ_CST,
                                            __ATOMIC_SEQ_CST);
-    return __atomic_compare_exchange_n((uint16_t *)at, &old16, (uint16_t)to, false, __ATOMIC_SEQ_CST,
-                                       __ATOMIC_SEQ_CST);
+    if (bytes == 4)
+        return __atomic_compare_exchange_n((uint32_t *)at, &old32, (uint32_t)to, false,
+                                           __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return __atomic_compare_exchange_n((uint16_t *)at, &old16, (uint16_t)to, false,
+                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
 static uint64_t change(const VgSite *s, uint8_t *at, bool shared, uint64_t b, uint64_t compare) {
@@ -151,12 +156,13 @@ static uint64_t change(const VgSite *s, uint8_t *at, bool shared, uint64_t b, ui
     }
 }
 
-static void change_wide(const VgSite *s, uint8_t *at, const uint64_t b[2], const uint64_t compare[2],
-                        uint64_t old[2]) {
+static void change_wide(const VgSite *s, uint8_t *at, const uint64_t b[2],
+                        const uint64_t compare[2], uint64_t old[2]) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
     memcpy(old, at, 16);
-    if (s->atom == VG_ATOM_EXCH || (old[0] == compare[0] && old[1] == compare[1])) memcpy(at, b, 16);
+    if (s->atom == VG_ATOM_EXCH || (old[0] == compare[0] && old[1] == compare[1]))
+        memcpy(at, b, 16);
     pthread_mutex_unlock(&lock);
 }
 
@@ -166,7 +172,8 @@ static uint64_t reg_get(const char *frame, uint32_t at, uint32_t bytes, uint32_t
     return bytes == 2 ? value & 0xffff : value;
 }
 
-static void element(const VgSite *s, char *frame, uint32_t e, uint32_t l, uint8_t *at, bool shared) {
+static void element(const VgSite *s, char *frame, uint32_t e, uint32_t l, uint8_t *at,
+                    bool shared) {
     bool cas = s->atom == VG_ATOM_CAS, keep = s->result && s->reg[e] != VG_SINK;
     uint64_t b = reg_get(frame, s->source[e], s->bytes, l);
     uint64_t compare = cas ? reg_get(frame, s->compare, s->bytes, l) : 0;
@@ -187,9 +194,10 @@ static void element(const VgSite *s, char *frame, uint32_t e, uint32_t l, uint8_
         ((uint32_t *)(frame + s->reg[e]))[l] = (uint32_t)old;
 }
 
-/* A warp's ------------------------------------------------------------------------------------------------- */
+/* A warp's ------------------------------------------------------------------------------------- */
 
-VgFault vg_atom_access(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {
+VgFault vg_atom_access(VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address,
+                       char *frame) {
     uint32_t total = (uint32_t)s->bytes * s->vector;
     bool races = w->team->thread->launch->races;
     bool learns = races && s->result, done[32] = { false };
@@ -198,12 +206,14 @@ VgFault vg_atom_access(VgWarpMem *w, const VgSite *s, uint32_t mask, const void 
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
         VgSpace space;
-        at[l] = (s->address_bytes == 8 ? ((const uint64_t *)address)[l] + (uint64_t)s->offset
-                 : s->address_bytes    ? (uint32_t)(((const uint32_t *)address)[l] + (uint64_t)s->offset)
-                                       : (uint64_t)s->offset);
+        at[l] =
+            (s->address_bytes == 8 ? ((const uint64_t *)address)[l] + (uint64_t)s->offset
+             : s->address_bytes ? (uint32_t)(((const uint32_t *)address)[l] + (uint64_t)s->offset)
+                                : (uint64_t)s->offset);
         VgFault fault = vg_resolve(w, s, l, at[l], total, &place[l], &offset[l], &space);
         if (fault == VG_OK && (space == VG_LOCAL || space == VG_PARAM))
-            fault = vg_mem_fault(w, s, VG_ILLEGAL_ADDRESS, l, at[l], "atomics work on global and shared memory");
+            fault = vg_mem_fault(w, s, VG_ILLEGAL_ADDRESS, l, at[l],
+                                 "atomics work on global and shared memory");
         if (fault != VG_OK) return fault;
     }
     // The shadow knows warps, not lanes: one touch per place is enough.
@@ -219,7 +229,8 @@ VgFault vg_atom_access(VgWarpMem *w, const VgSite *s, uint32_t mask, const void 
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
         for (uint32_t e = 0; e < s->vector; e++)
-            element(s, frame, e, l, place[l].host + offset[l] + e * (uint64_t)s->bytes, place[l].shared);
+            element(s, frame, e, l, place[l].host + offset[l] + e * (uint64_t)s->bytes,
+                    place[l].shared);
         if (learns && !done[l]) vg_message_learn(w, s, at[l]);
     }
     return VG_OK;

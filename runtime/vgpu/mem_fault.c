@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// From an address to its place, one lane at a time, and the words for what is wrong with it. The fast
-// paths come here when something is unusual.
+// From an address to its place, one lane at a time, and the words for what is wrong with it. The
+// fast paths come here when something is unusual.
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "runtime/vgpu/shadow.h"
 
 const char *vg_space_name(VgSpace space) {
-    static const char *const names[] = { "generic address", "global", "shared", "local", "const", "param",
-                                         "address" };
+    static const char *const names[] = { "generic address", "global", "shared", "local",
+                                         "const",           "param",  "address" };
     return names[space];
 }
 
@@ -36,7 +36,8 @@ static void hint(VgWarpMem *warp, const char *text) {
 static VgFault wild_global(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t address,
                            const VgAlloc *alloc, uint32_t bytes) {
     if (!alloc) {
-        vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address, "no allocation near this address");
+        vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
+                     "no allocation near this address");
         if (address < 1u << 20) hint(warp, "a null pointer, or an index taken for one");
         return VG_ILLEGAL_ADDRESS;
     }
@@ -53,7 +54,8 @@ static VgFault wild_global(VgWarpMem *warp, const VgSite *site, uint32_t lane, u
                             alloc->bytes);
     if ((uint64_t)offset < alloc->bytes)
         return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
-                            "%u bytes at offset %" PRId64 " reach beyond the end of %s (%" PRIu64 " bytes)",
+                            "%u bytes at offset %" PRId64 " reach beyond the end of %s (%" PRIu64
+                            " bytes)",
                             bytes, offset, alloc->what, alloc->bytes);
     return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
                         "%" PRIu64 " bytes past the end of %s (%" PRIu64 " bytes)",
@@ -68,8 +70,9 @@ static VgFault resolve_global(VgWarpMem *warp, const VgSite *site, uint32_t lane
         bytes > alloc->bytes - (address - alloc->start))
         return wild_global(warp, site, lane, address, alloc, bytes);
     if (alloc->read_only && site->access != VG_READ)
-        return vg_mem_fault(warp, site, VG_READ_ONLY, lane, address, "offset %" PRIu64 " of constant %s",
-                            address - alloc->start, alloc->what);
+        return vg_mem_fault(warp, site, VG_READ_ONLY, lane, address,
+                            "offset %" PRIu64 " of constant %s", address - alloc->start,
+                            alloc->what);
     *place = (VgPlaceMem){ .host = alloc->host, .bytes = alloc->bytes, .alloc = alloc,
                            .history = launch->races ? alloc->history : NULL,
                            .written = launch->init ? alloc->written : NULL };
@@ -100,7 +103,8 @@ static VgFault resolve_shared(VgWarpMem *warp, const VgSite *site, uint32_t lane
     if (at > place->bytes || bytes > place->bytes - at) {
         if (at < (uint64_t)1 << 40)
             return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
-                                "offset %" PRIu64 " of shared memory of %" PRIu64 " bytes", at, place->bytes);
+                                "offset %" PRIu64 " of shared memory of %" PRIu64 " bytes", at,
+                                place->bytes);
         return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
                             "outside of shared memory, which is %" PRIu64 " bytes from 0x%x on",
                             place->bytes, warp->shared_base);
@@ -115,8 +119,8 @@ VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t 
     bool generic = site->space == VG_GENERIC;
     *space = generic ? vg_space_of(address) : (VgSpace)site->space;
     if (address & (bytes - 1) & 31) {
-        vg_mem_fault(warp, site, VG_MISALIGNED, lane, address, "%u bytes need an address that is a multiple of %u",
-                     bytes, bytes);
+        vg_mem_fault(warp, site, VG_MISALIGNED, lane, address,
+                     "%u bytes need an address that is a multiple of %u", bytes, bytes);
         if (site->vector > 1) hint(warp, "a vector access is aligned to the whole vector");
         return VG_MISALIGNED;
     }
@@ -136,12 +140,13 @@ VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t 
         break;
     default:
         if (address >> 40 == VG_CODE_WINDOW >> 40)
-            return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address, "a function's address");
+            return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
+                                "a function's address");
         return wild_global(warp, site, lane, address, NULL, bytes);
     }
     if (*offset > place->bytes || bytes > place->bytes - *offset)
-        return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address, "offset %" PRIu64 " of %" PRIu64 " bytes",
-                            *offset, place->bytes);
+        return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
+                            "offset %" PRIu64 " of %" PRIu64 " bytes", *offset, place->bytes);
     return VG_OK;
 }
 
@@ -149,7 +154,8 @@ uint64_t vg_place_address(const VgWarpMem *warp, const VgSite *site, const VgPla
                           uint64_t offset) {
     const VgLaunchShape *shape = &warp->team->thread->launch->shape;
     uint64_t window = site->space == VG_GENERIC ? VG_SHARED_WINDOW : 0;
-    if (place->shared) return offset + window + shape->shared_base + (shape->ranked ? place->rank << 24 : 0);
+    if (place->shared)
+        return offset + window + shape->shared_base + (shape->ranked ? place->rank << 24 : 0);
     return offset + (place->alloc ? place->alloc->start + place->origin : 0);
 }
 
@@ -160,28 +166,35 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
     VgFault fault = record->fault;
     uint32_t bytes = (uint32_t)site->bytes * (site->vector ? site->vector : 1), lane = 0;
     for (uint32_t l = 0; l < 32; l++) {
-        if (!(mask >> l & 1) || offsets[l] / 4 > granule || (offsets[l] + bytes - 1) / 4 < granule) continue;
+        if (!(mask >> l & 1) || offsets[l] / 4 > granule || (offsets[l] + bytes - 1) / 4 < granule)
+            continue;
         lane = l;
         break;
     }
     uint64_t address = vg_place_address(warp, site, place, offsets[lane]);
     if (place->shared && record->other.known) {
-        uint16_t site_before = record->other.access == VG_READ ? place->read_site[granule] : place->write_site[granule];
+        uint16_t site_before = record->other.access == VG_READ ? place->read_site[granule]
+                                                               : place->write_site[granule];
         record->other.site = site_before ? site_before - 1u : VG_NO_SITE;
     }
     if (place->alloc)
-        vg_mem_fault(warp, site, fault, lane, address, "word at offset %" PRIu64 " of %s (%" PRIu64 " bytes)",
+        vg_mem_fault(warp, site, fault, lane, address,
+                     "word at offset %" PRIu64 " of %s (%" PRIu64 " bytes)",
                      place->origin + granule * 4, place->alloc->what, place->alloc->bytes);
     else
-        vg_mem_fault(warp, site, fault, lane, address, "word at offset %" PRIu64 " of shared memory", granule * 4);
+        vg_mem_fault(warp, site, fault, lane, address,
+                     "word at offset %" PRIu64 " of shared memory", granule * 4);
     if (fault == VG_RACE)
-        hint(warp, place->shared ? "a barrier (or an acquire of what the other released) is missing between them"
-                                 : "blocks of one launch are ordered only by release and acquire");
-    if (fault == VG_SCOPE) hint(warp, "both are strong, but the scope of one does not include the other");
+        hint(warp,
+             place->shared
+                 ? "a barrier (or an acquire of what the other released) is missing between them"
+                 : "blocks of one launch are ordered only by release and acquire");
+    if (fault == VG_SCOPE)
+        hint(warp, "both are strong, but the scope of one does not include the other");
     return fault;
 }
 
-/* One thread's run of bytes, granule by granule --------------------------------------------------------- */
+/* One thread's run of bytes, granule by granule ------------------------------------------------ */
 
 static VgFault touch_granule(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t kind,
                              const VgPlaceMem *place, uint64_t granule, uint32_t bytes) {
@@ -228,17 +241,19 @@ VgFault vg_touch_run(VgWarpMem *warp, const VgSite *site, VgAccess access, uint3
     return VG_OK;
 }
 
-VgFault vg_range(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane, uint64_t address,
-                 uint32_t bytes, uint8_t **host) {
+VgFault vg_range(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane,
+                 uint64_t address, uint32_t bytes, uint8_t **host) {
     VgPlaceMem place;
     uint64_t offset;
     VgSpace space;
     VgFault fault = vg_resolve(warp, site, lane, address, 1, &place, &offset, &space);
     if (fault == VG_OK && bytes > 1) // the end, where it is
-        fault = vg_resolve(warp, site, lane, address + bytes - 1, 1, &place, &(uint64_t){ 0 }, &space);
+        fault =
+            vg_resolve(warp, site, lane, address + bytes - 1, 1, &place, &(uint64_t){ 0 }, &space);
     if (fault != VG_OK) return fault;
     if (space == VG_LOCAL)
-        return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address, "local memory cannot be reached so");
+        return vg_mem_fault(warp, site, VG_ILLEGAL_ADDRESS, lane, address,
+                            "local memory cannot be reached so");
     *host = place.host + offset;
     return vg_touch_run(warp, site, access, lane, &place, offset, bytes);
 }

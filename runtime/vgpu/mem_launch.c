@@ -5,22 +5,23 @@
 
 #include "runtime/vgpu/shadow.h"
 
-/* Launch ------------------------------------------------------------------------------------------- */
+/* Launch --------------------------------------------------------------------------------------- */
 
 // Ids have run out: what they say is history. Only between launches.
 static void forget_history(VgMemory *memory) {
     for (size_t page = 0; page < memory->end_page[0]; page++) {
         VgAlloc *alloc = memory->pages[0][page];
         if (alloc && alloc->live && alloc->history)
-            memset(alloc->history, 0, VG_LINES(alloc->bytes) * (VG_LINE / 4) * sizeof *alloc->history);
+            memset(alloc->history, 0,
+                   VG_LINES(alloc->bytes) * (VG_LINE / 4) * sizeof *alloc->history);
     }
     memory->next_id = 1u << VG_CHUNK_SHIFT;
 }
 
 Status vg_launch_begin(VgMemory *memory, const VgLaunchShape *shape, VgLaunchMem **out) {
     if (shape->cluster_ctas < 1 || shape->cluster_ctas > 16 || !shape->cta_threads)
-        return status_fail(ERR_ARGUMENT, "a cluster of %u blocks of %u threads", shape->cluster_ctas,
-                           shape->cta_threads);
+        return status_fail(ERR_ARGUMENT, "a cluster of %u blocks of %u threads",
+                           shape->cluster_ctas, shape->cta_threads);
     VgLaunchMem *launch = calloc(1, sizeof *launch);
     if (!launch) return status_fail(ERR_MEMORY, "no memory for a launch");
     launch->memory = memory;
@@ -74,7 +75,7 @@ void vg_launch_end(VgLaunchMem *launch) {
     free(launch);
 }
 
-/* Host threads --------------------------------------------------------------------------------------- */
+/* Host threads --------------------------------------------------------------------------------- */
 
 Status vg_mem_thread_begin(VgLaunchMem *launch, VgMemThread **out) {
     VgMemThread *thread = calloc(1, sizeof *thread);
@@ -104,7 +105,7 @@ void vg_mem_thread_end(VgMemThread *thread) {
 
 VgRecord *vg_mem_record(VgMemThread *thread) { return &thread->record; }
 
-/* Teams ------------------------------------------------------------------------------------------------ */
+/* Teams ---------------------------------------------------------------------------------------- */
 
 // One mapping for all CTAs: bytes, history, sites; each CTA's part a whole number of lines.
 static Status team_map(VgTeam *team, const VgLaunchMem *launch) {
@@ -112,10 +113,12 @@ static Status team_map(VgTeam *team, const VgLaunchMem *launch) {
     size_t granules = (size_t)lines * (VG_LINE / 4);
     size_t one = granules * (4 + sizeof(uint32_t) + 2 * sizeof(uint16_t));
     team->mapped = one * team->n_ctas;
-    team->bytes = mmap(NULL, team->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    team->bytes =
+        mmap(NULL, team->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (team->bytes == MAP_FAILED) {
         team->bytes = NULL;
-        return status_fail(ERR_MEMORY, "no host memory for shared memory of %zu bytes", team->mapped);
+        return status_fail(ERR_MEMORY, "no host memory for shared memory of %zu bytes",
+                           team->mapped);
     }
     for (uint32_t rank = 0; rank < team->n_ctas; rank++) {
         uint8_t *at = team->bytes + one * rank;
@@ -144,7 +147,8 @@ Status vg_team_create(VgMemThread *thread, VgTeam **out) {
     team->next = thread->teams;
     thread->teams = team;
     Status status = team_map(team, launch);
-    if (status == OK && (!team->arena || !team->warps || (words && (!team->local || !team->local_init))))
+    if (status == OK &&
+        (!team->arena || !team->warps || (words && (!team->local || !team->local_init))))
         status = status_fail(ERR_MEMORY, "no memory for a block's local memory");
     if (status != OK) {
         vg_team_destroy(team);
@@ -225,5 +229,7 @@ void vg_warp_exit(VgWarpMem *warp) {
     if (!live) team->cta[warp->rank].gone = true;
 }
 
-uint32_t vg_shared_address(const VgWarpMem *warp, uint32_t offset) { return warp->shared_base + offset; }
+uint32_t vg_shared_address(const VgWarpMem *warp, uint32_t offset) {
+    return warp->shared_base + offset;
+}
 uint8_t *vg_shared_host(VgTeam *team, uint32_t rank) { return team->cta[rank].host; }

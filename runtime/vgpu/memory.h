@@ -2,14 +2,16 @@
 // Memory of the virtual GPU, and the checks that watch it.
 //
 // Device memory (VgMemory) is a set of allocations, each alone in its own 2 MiB pages of device
-// addresses, so that one table of pages finds the allocation of any address and everything around it
-// is a red zone. An allocation has its bytes, one bit per byte "has been written", and one history
-// word per 4 bytes. What is freed keeps its record: a later touch is told apart from a wild one.
+// addresses, so that one table of pages finds the allocation of any address and everything around
+// it is a red zone. An allocation has its bytes, one bit per byte "has been written", and one
+// history word per 4 bytes. What is freed keeps its record: a later touch is told apart from a wild
+// one.
 //
 // A kernel reaches memory by warp: one call per instruction, for all lanes of the mask. The decoder
-// fills a VgSite per memory instruction and asks vg_access_select for the function that does it; the
-// handler only computes mask and address register and calls. All checks happen inside: address,
-// alignment, initialisation, races. A fault is returned, its VgRecord is in the host thread's VgMemThread.
+// fills a VgSite per memory instruction and asks vg_access_select for the function that does it;
+// the handler only computes mask and address register and calls. All checks happen inside: address,
+// alignment, initialisation, races. A fault is returned, its VgRecord is in the host thread's
+// VgMemThread.
 //
 // Objects by lifetime: VgMemory (device) > VgLaunchMem (one launch) > VgMemThread (host thread of a
 // launch) > VgTeam (a resident cluster of blocks, owned by one host thread: shared memory needs no
@@ -23,7 +25,7 @@
 
 #include "runtime/vgpu/report.h"
 
-/* Spaces ---------------------------------------------------------------------------------------- */
+/* Spaces --------------------------------------------------------------------------------------- */
 
 typedef enum VgSpace {
     VG_GENERIC, VG_GLOBAL, VG_SHARED, VG_LOCAL, VG_CONST, VG_PARAM,
@@ -41,7 +43,7 @@ typedef enum VgSpace {
 #define VG_WINDOW_BYTES 0x010000000000u
 VgSpace vg_space_of(uint64_t generic);
 
-/* Device memory (mem_alloc.c) -------------------------------------------------------------------- */
+/* Device memory (mem_alloc.c) ------------------------------------------------------------------ */
 
 typedef struct VgMemory VgMemory;
 typedef struct VgMemoryOptions {
@@ -53,8 +55,8 @@ typedef struct VgMemoryOptions {
 Status vg_memory_create(const VgMemoryOptions *options, VgMemory **memory);
 void vg_memory_destroy(VgMemory *memory);
 
-// `space` is VG_GLOBAL or VG_CONST (read-only to kernels). `what` names it in reports and is copied.
-// Aligned to 512 and, on purpose, to no more (align larger: to that). Bytes are unwritten.
+// `space` is VG_GLOBAL or VG_CONST (read-only to kernels). `what` names it in reports and is
+// copied. Aligned to 512 and, on purpose, to no more (align larger: to that). Bytes are unwritten.
 Status vg_mem_alloc(VgMemory *memory, VgSpace space, size_t bytes, size_t align, const char *what,
                     uint64_t *address);
 Status vg_mem_free(VgMemory *memory, uint64_t address);   // double and wild frees are errors
@@ -63,13 +65,15 @@ Status vg_mem_write(VgMemory *memory, uint64_t to, const void *from, size_t byte
 Status vg_mem_read(VgMemory *memory, uint64_t from, void *to, size_t bytes, bool unchecked);
 Status vg_mem_copy(VgMemory *memory, uint64_t to, uint64_t from, size_t bytes); // carries init bits
 Status vg_mem_fill(VgMemory *memory, uint64_t to, uint64_t value, int value_bytes, size_t count);
-// Host pointer to [address, address + bytes) of one live allocation, else NULL. No checks beyond that.
+// Host pointer to [address, address + bytes) of one live allocation, else NULL. No checks beyond
+// that.
 void *vg_mem_host(VgMemory *memory, uint64_t address, size_t bytes);
 // Start, size and name of the live allocation that holds `address`; false: none.
-bool vg_mem_find(VgMemory *memory, uint64_t address, uint64_t *start, size_t *bytes, const char **what);
+bool vg_mem_find(VgMemory *memory, uint64_t address, uint64_t *start, size_t *bytes,
+                 const char **what);
 void vg_mem_usage(VgMemory *memory, uint64_t *total, uint64_t *used);
 
-/* A launch (mem_launch.c) ------------------------------------------------------------------------- */
+/* A launch (mem_launch.c) ---------------------------------------------------------------------- */
 
 typedef struct VgLaunchMem VgLaunchMem;
 typedef struct VgMemThread VgMemThread;
@@ -84,46 +88,50 @@ typedef struct VgLaunchShape {
     uint32_t local_bytes;               // per thread, all frames
     const void *params; uint32_t param_bytes;  // kept by the caller for the launch
     uint32_t shared_base;               // shared address of offset 0: 0x400 from sm_90 on, else 0
-    bool ranked;                        // shared addresses carry the CTA's rank << 24 (sm_90 and later)
+    bool ranked; // shared addresses carry the CTA's rank << 24 (sm_90 and later)
 } VgLaunchShape;
 
 Status vg_launch_begin(VgMemory *memory, const VgLaunchShape *shape, VgLaunchMem **launch);
 void vg_launch_end(VgLaunchMem *launch);
-// Histories that could not be kept (tables full): accesses in them may have raced unseen. Usually 0.
+// Histories that could not be kept (tables full): accesses in them may have raced unseen. 0 but
+// for very long kernels.
 uint64_t vg_launch_forgotten(const VgLaunchMem *launch);
 Status vg_mem_thread_begin(VgLaunchMem *launch, VgMemThread **thread);  // one per host thread
 void vg_mem_thread_end(VgMemThread *thread);
 VgRecord *vg_mem_record(VgMemThread *thread);            // of the last fault on this thread
 
-// A resident cluster. begin: `cluster` is its linear index; shared memory starts unwritten. The object
-// is reused for the next cluster by another begin.
+// A resident cluster. begin: `cluster` is its linear index; shared memory starts unwritten. The
+// object is reused for the next cluster by another begin.
 Status vg_team_create(VgMemThread *thread, VgTeam **team);
 void vg_team_destroy(VgTeam *team);
 void vg_team_begin(VgTeam *team, uint32_t cluster);
-// Fills `warp` (embedded in the core's warp) for warp `index` of the CTA with `rank` in the cluster.
+// Fills `warp` (embedded in the core's warp) for warp `index` of the CTA with `rank` in the
+// cluster.
 void vg_warp_begin(VgTeam *team, VgWarpMem *warp, uint32_t rank, uint32_t index);
 void vg_warp_exit(VgWarpMem *warp);                      // all lanes have exited
 uint32_t vg_shared_address(const VgWarpMem *warp, uint32_t offset); // of the warp's own CTA
 uint8_t *vg_shared_host(VgTeam *team, uint32_t rank);    // bytes of a CTA's shared memory
 
-/* Order (shadow_clock.c) ---------------------------------------------------------------------------- */
+/* Order (shadow_clock.c) ----------------------------------------------------------------------- */
 
-// A clock is what a barrier or a message carries: "everything up to here has happened". Barriers keep
-// theirs; memory belongs to the team and is taken back at its next begin.
+// A clock is what a barrier or a message carries: "everything up to here has happened". Barriers
+// keep theirs; memory belongs to the team and is taken back at its next begin.
 VgClock *vg_clock_create(VgTeam *team);                  // knows nothing
 void vg_clock_clear(VgClock *clock);                     // forgets
-void vg_clock_release(VgClock *clock, VgWarpMem *warp);  // the warp arrives: joins into `clock`, ticks
+void vg_clock_release(VgClock *clock, VgWarpMem *warp);  // the warp arrives; its clock ticks
 void vg_clock_acquire(const VgClock *clock, VgWarpMem *warp); // the warp passes: learns of it
 // All warps of the team that have not exited have arrived at one barrier and pass it together: the
 // usual bar.sync 0. Equal to a release of all followed by an acquire of all, and much cheaper.
 void vg_team_barrier(VgTeam *team);
 
-typedef enum VgSem { VG_WEAK, VG_NC, VG_VOLATILE, VG_RELAXED, VG_ACQUIRE, VG_RELEASE, VG_ACQ_REL, VG_SC } VgSem;
+typedef enum VgSem {
+    VG_WEAK, VG_NC, VG_VOLATILE, VG_RELAXED, VG_ACQUIRE, VG_RELEASE, VG_ACQ_REL, VG_SC
+} VgSem;
 typedef enum VgScope { VG_SCOPE_CTA, VG_SCOPE_CLUSTER, VG_SCOPE_GPU, VG_SCOPE_SYS } VgScope;
 // fence.{acq_rel,sc}.SCOPE; membar.{cta,gl,sys} is fence.sc.
 void vg_fence(VgWarpMem *warp, VgSem sem, VgScope scope);
 
-/* Access by a warp (mem_access.c) ------------------------------------------------------------------- */
+/* Access by a warp (exec_access.c) ------------------------------------------------------------- */
 
 typedef enum VgAtomOp {
     VG_ATOM_NONE, VG_ATOM_ADD, VG_ATOM_MIN, VG_ATOM_MAX, VG_ATOM_AND, VG_ATOM_OR, VG_ATOM_XOR,
@@ -135,10 +143,10 @@ typedef enum VgAtomType {
 } VgAtomType;
 
 typedef struct VgSite VgSite;
-// `mask`: lanes that execute (not 0). `address`: the address register, 32 lanes of site->address_bytes;
-// NULL when it is 0. Register operands are at frame + site->reg[...]: a 32-bit register (and any
-// narrower one) is uint32_t[32], a 64-bit one uint64_t[32], a 128-bit one two of those, low half first;
-// each aligned to 64 bytes. Loads write only lanes of the mask.
+// `mask`: lanes that execute (not 0). `address`: the address register, 32 lanes of
+// site->address_bytes; NULL when it is 0. Register operands are at frame + site->reg[...]: a 32-bit
+// register (and any narrower one) is uint32_t[32], a 64-bit one uint64_t[32], a 128-bit one two of
+// those, low half first; each aligned to 64 bytes. Loads write only lanes of the mask.
 typedef VgFault VgAccessFn(VgWarpMem *warp, const VgSite *site, uint32_t mask, const void *address,
                            char *frame);
 
@@ -160,32 +168,34 @@ struct VgSite {
     bool cluster;             // .shared::cluster: other CTAs of the cluster may be meant
     uint32_t reg[8];          // of loads and of results. VG_SINK: the value is dropped
     uint32_t source[8];       // of stores, and operand b of atom and red
-    uint32_t compare;         // atom.cas: the value compared (operand b); source[0] is then the new one
+    uint32_t compare; // atom.cas: the value compared (operand b); source[0] is then the new one
 };
 #define VG_SINK UINT32_MAX
 VgAccessFn *vg_access_select(const VgSite *site);
 
-// Access to a run of bytes by one thread or engine: what ldmatrix rows, bulk copies and printf read.
-// All checks of a warp's access. *host points to the bytes (never local memory, which is interleaved).
-VgFault vg_range(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane, uint64_t address,
-                 uint32_t bytes, uint8_t **host);
+// Access to a run of bytes by one thread or engine: what ldmatrix rows, bulk copies and printf
+// read. All checks of a warp's access. *host points to the bytes (never local memory, which is
+// interleaved).
+VgFault vg_range(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane,
+                 uint64_t address, uint32_t bytes, uint8_t **host);
 
-/* State of a warp; the core reads `cta` and `index`, the rest is this library's ---------------------- */
+/* State of a warp; the core reads `cta` and `index`, the rest is this library's ---------------- */
 
 struct VgWarpMem {
     VgTeam *team;
-    uint32_t cta, index, rank;   // linear CTA of the grid, warp in the CTA, CTA's rank in the cluster
+    uint32_t cta, index, rank; // linear CTA of the grid, warp in the CTA, CTA's rank in the cluster
     uint32_t agent;              // in the team: rank * warps per CTA + index
     bool exited;
     uint32_t shared_base;        // what its shared addresses start from, rank included
-    uint32_t view;               // interned vector clock: key of memoised transitions of shared words
-    uint32_t turn;               // rises whenever the warp's knowledge changes: key of global accesses
+    uint32_t view; // interned vector clock: key of memoised transitions of shared words
+    uint32_t turn; // rises whenever the warp's knowledge changes: key of global accesses
     struct VgPlaceMem *own;      // shared memory of its CTA
     uint8_t *local;              // 4 bytes of lane 0, of lane 1, ... lane 31, then the next 4 bytes
     uint32_t (*local_init)[4];   // per word of local memory: lanes whose byte 0..3 was written
     VgClock *clock;              // of the agents of its team
     const struct VgKnown *known; // of other teams; NULL: nothing
-    const struct VgKnown *fenced, *seen; // what the last fence released; what the next one will acquire
+    const struct VgKnown *fenced,
+        *seen; // what the last fence released; what the next one will acquire
     struct { uint64_t key; uint32_t id; } cache[8]; // (site, turn) -> id of its global access
 };
 

@@ -32,7 +32,8 @@ void vg_report_place(Text *text, const VgPlace *place) {
 
 static void add_site(Text *text, const VgScene *scene, uint32_t site, const char *lead) {
     VgPlace place = { 0 };
-    if (site == VG_NO_SITE || !scene->locate || !scene->locate(scene->locate_data, site, &place)) return;
+    if (site == VG_NO_SITE || !scene->locate || !scene->locate(scene->locate_data, site, &place))
+        return;
     text_add(text, lead);
     vg_report_place(text, &place);
     text_add(text, "\n");
@@ -69,7 +70,7 @@ void vg_report_text(Text *text, const VgRecord *record, const VgScene *scene) {
     if (record->hint[0]) text_printf(text, "  hint: %s\n", record->hint);
 }
 
-/* Kept reports ----------------------------------------------------------------------------------------- */
+/* Kept reports --------------------------------------------------------------------------------- */
 
 struct VgReports {
     pthread_mutex_t lock;

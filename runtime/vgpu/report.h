@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the virtual GPU says when it stops a kernel: the kinds of fault, the raw record that checks fill,
-// and the text made of it.
+// What the virtual GPU says when it stops a kernel: the kinds of fault, the raw record that checks
+// fill, and the text made of it.
 //
 // A check knows addresses, agents and instruction numbers ("sites"), nothing of PTX; it fills a
 // VgRecord and returns the fault. Who runs the kernel turns sites into places (VgPlace: kernel, PTX
-// line, template line with its chain of inlined calls) and has the text composed here, so that every
-// report has one form:
+// line, template line with its chain of inlined calls) and has the text composed here, so that
+// every report has one form:
 //   uninitialised read: 4 bytes at shared+0x120
 //     kernel softmax, block (3,0,0), warp 1, lane 5, thread (37,0,0)
 //     softmax.cu:41 (inlined at softmax.cu:77), PTX line 212: ld.shared.f32 %f9, [%r4];
@@ -93,7 +93,7 @@ VgReports *vg_reports_create(void);                     // NULL when out of memo
 void vg_reports_destroy(VgReports *reports);
 void vg_reports_add(VgReports *reports, VgFault fault, const char *text);
 int vg_reports_count(VgReports *reports, VgFault fault); // VG_OK: all
-const char *vg_reports_last(VgReports *reports);        // "" when there is none; lives until the next add
+const char *vg_reports_last(VgReports *reports); // "" when there is none; lives until the next add
 void vg_reports_clear(VgReports *reports);
 
 #endif

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside of memory and its shadow: what mem_*.c, shadow_*.c and exec_access.c share.
 //
-// Shadow memory goes by lines of 256 bytes: 64 granules of 4 bytes, so that what a warp touches in a
-// line is one 64-bit map. Per granule there is one history word.
+// Shadow memory goes by lines of 256 bytes: 64 granules of 4 bytes, so that what a warp touches in
+// a line is one 64-bit map. Per granule there is one history word.
 //
 // Shared memory. Word = generation << 16 | state. A state (VgState) is an interned value: which of
-// the 4 bytes are written, and the touches (who, when, how) that a later access could race with. States
-// 0..15 have no touches, only written bytes. A barrier of the whole team starts a generation: words
-// of an older one stand for their written bytes alone, so nothing needs to be swept, clocks start
-// again, and the same few states return in every interval. f(state, view, kind) -> state is memoised;
-// a view is an interned (agent, vector clock).
+// the 4 bytes are written, and the touches (who, when, how) that a later access could race with.
+// States 0..15 have no touches, only written bytes. A barrier of the whole team starts a
+// generation: words of an older one stand for their written bytes alone, so nothing needs to be
+// swept, clocks start again, and the same few states return in every interval. f(state, view, kind)
+// -> state is memoised; a view is an interned (agent, vector clock).
 //
 // Global memory. Word = id of a VgTouch of this launch, or of a list of them; what is below the
 // launch's first id is of an earlier launch, and ordered before everything. Ids are handed out in
@@ -26,7 +26,7 @@
 #define VG_LINE 256u
 #define VG_LINES(bytes) (((bytes) + VG_LINE - 1) / VG_LINE)
 
-/* Memory ----------------------------------------------------------------------------------------- */
+/* Memory --------------------------------------------------------------------------------------- */
 
 typedef struct VgAlloc {
     uint64_t start, bytes;       // device addresses; start is a multiple of 512
@@ -73,12 +73,13 @@ typedef struct VgPlaceMem {
     bool shared, gone;           // gone: the CTA has exited
 } VgPlaceMem;
 
-/* Touches ------------------------------------------------------------------------------------------ */
+/* Touches -------------------------------------------------------------------------------------- */
 
 // kind of a touch: access (VgAccess) | VG_STRONG | scope << 3
 #define VG_KIND_ACCESS 3u
 #define VG_STRONG 4u
-#define VG_KIND(access, strong, scope) ((uint32_t)(access) | ((strong) ? VG_STRONG | (uint32_t)(scope) << 3 : 0))
+#define VG_KIND(access, strong, scope)                                                             \
+    ((uint32_t)(access) | ((strong) ? VG_STRONG | (uint32_t)(scope) << 3 : 0))
 #define VG_KIND_SCOPE(kind) ((kind) >> 3 & 3)
 #define VG_KINDS 32
 
@@ -114,7 +115,7 @@ struct VgClock {
 typedef struct VgKnownTeam { uint32_t team, gen; uint32_t *at; } VgKnownTeam;
 typedef struct VgKnown { uint32_t n; VgKnownTeam teams[]; } VgKnown; // by team; never changes
 
-/* Objects of a launch -------------------------------------------------------------------------------- */
+/* Objects of a launch -------------------------------------------------------------------------- */
 
 typedef struct VgMessage VgMessage;      // published at an address by a release
 #define VG_MESSAGE_SLOTS 1024
@@ -150,7 +151,7 @@ struct VgMemThread {
     VgView *views;
     uint32_t *view_clocks, *view_set;
     uint32_t n_views;
-    uint32_t *fresh_views;               // by agent: of one who has just passed a barrier of its team
+    uint32_t *fresh_views; // by agent: of one who has just passed a barrier of its team
     VgMemo *memo;                        // (state, view, kind, bytes) -> state
     // global
     VgMemo *global_memo;                 // (id, touch) -> id
@@ -172,7 +173,8 @@ struct VgTeam {
     uint32_t n_live;
     uint8_t *local;
     uint32_t (*local_init)[4];
-    VgClock *clocks, **last_clock, *free_clocks; // all; the list's end; those to be handed out again
+    VgClock *clocks, **last_clock,
+        *free_clocks; // all; the list's end; those to be handed out again
     Arena *arena;
 };
 
@@ -181,8 +183,10 @@ static inline uint32_t vg_memo_slot(uint64_t key) {
     return (uint32_t)(key * 0x9e3779b97f4a7c15u >> (64 - VG_MEMO_SHIFT));
 }
 // What a step depends on. Never 0.
-static inline uint64_t vg_shared_key(const VgWarpMem *warp, uint32_t state, uint32_t kind, uint32_t bytes) {
-    return (uint64_t)1 << 63 | (uint64_t)warp->view << 32 | (uint64_t)state << 16 | kind << 8 | bytes;
+static inline uint64_t vg_shared_key(const VgWarpMem *warp, uint32_t state, uint32_t kind,
+                                     uint32_t bytes) {
+    return (uint64_t)1 << 63 | (uint64_t)warp->view << 32 | (uint64_t)state << 16 | kind << 8 |
+           bytes;
 }
 // The word of shared memory after an access by the warp. false: a fault, in the record.
 bool vg_shared_step(VgWarpMem *warp, uint32_t word, uint32_t kind, uint32_t bytes, uint32_t *to);
@@ -192,13 +196,15 @@ void vg_states_destroy(VgMemThread *thread);
 uint32_t vg_view_of(VgMemThread *thread, uint32_t agent, const uint32_t *clocks);
 
 /* shadow_global.c */
-// The id of this warp's accesses of `kind` to `bytes` of granules by `site`, as of now. 0: not kept.
+// The id of this warp's accesses of `kind` to `bytes` of granules by `site`, as of now. 0: not
+// kept.
 uint32_t vg_touch_of(VgWarpMem *warp, const VgSite *site, uint32_t kind, uint32_t bytes);
 bool vg_global_step(VgWarpMem *warp, uint32_t word, uint32_t touch, uint32_t *to);
 const VgTouch *vg_touch_at(const VgLaunchMem *launch, uint32_t id);
 
 /* shadow_clock.c */
-bool vg_ordered(const VgWarpMem *warp, uint32_t agent, uint32_t clock); // in this team and generation
+bool vg_ordered(const VgWarpMem *warp, uint32_t agent,
+                uint32_t clock); // in this team and generation
 bool vg_touch_ordered(const VgWarpMem *warp, const VgTouch *touch);
 void vg_view_update(VgWarpMem *warp);
 // A strong write publishes, a strong read learns. `site`'s sem tells what.
@@ -207,7 +213,8 @@ void vg_message_learn(VgWarpMem *warp, const VgSite *site, uint64_t address);
 void vg_messages_free(VgLaunchMem *launch);
 
 /* mem_fault.c: finding the place of an address, and the words for what is wrong with it */
-// Resolves an address of `bytes`; *offset from the place's start. VG_LOCAL is told by place->host NULL.
+// Resolves an address of `bytes`; *offset from the place's start. VG_LOCAL is told by place->host
+// NULL.
 VgFault vg_resolve(VgWarpMem *warp, const VgSite *site, uint32_t lane, uint64_t address,
                    uint32_t bytes, VgPlaceMem *place, uint64_t *offset, VgSpace *space);
 // Fills the record's head; returns `fault`.

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order: vector clocks of a team's agents, what is known of other teams, and the edges that carry both.
+// Order: vector clocks of a team's agents, what is known of other teams, and the edges that carry
+// both.
 //
-// In a team a clock counts the releases of an agent within a generation; what an older generation did
-// is known to all. Of another team one knows a snapshot: its generation and clocks at the release that
-// was heard of. Snapshots never change once made, so that messages can share them between threads.
+// In a team a clock counts the releases of an agent within a generation; what an older generation
+// did is known to all. Of another team one knows a snapshot: its generation and clocks at the
+// release that was heard of. Snapshots never change once made, so that messages can share them
+// between threads.
 //
-// Releases and acquires follow the PTX model: a release pattern is a strong write that is .release, or
-// follows a fence; an acquire pattern a strong read that is .acquire, or is followed by a fence. A
-// read-modify-write leaves the message of earlier releases in place, a plain strong write replaces it.
+// Releases and acquires follow the PTX model: a release pattern is a strong write that is .release,
+// or follows a fence; an acquire pattern a strong read that is .acquire, or is followed by a fence.
+// A read-modify-write leaves the message of earlier releases in place, a plain strong write
+// replaces it.
 #include <stdlib.h>
 
 #include "runtime/vgpu/shadow.h"
 
-/* Within a team --------------------------------------------------------------------------------------- */
+/* Within a team -------------------------------------------------------------------------------- */
 
 VgClock *vg_clock_create(VgTeam *team) {
     VgClock *clock = team->free_clocks;
@@ -65,7 +68,7 @@ static void tick(VgWarpMem *warp) {
     vg_view_update(warp);
 }
 
-/* Other teams ------------------------------------------------------------------------------------------- */
+/* Other teams ---------------------------------------------------------------------------------- */
 
 static const VgKnownTeam *find_team(const VgKnown *known, uint32_t team) {
     uint32_t low = 0, high = known ? known->n : 0;
@@ -125,7 +128,8 @@ static const VgKnown *export_clock(const VgTeam *team, const VgClock *clock, con
     uint32_t n = thread->launch->n_agents;
     VgKnown *own = arena_alloc(thread->arena, sizeof *own + sizeof *own->teams);
     own->n = 1;
-    own->teams[0] = (VgKnownTeam){ team->cluster, clock->gen, ARENA_ARRAY(thread->arena, uint32_t, n) };
+    own->teams[0] =
+        (VgKnownTeam){ team->cluster, clock->gen, ARENA_ARRAY(thread->arena, uint32_t, n) };
     memcpy(own->teams[0].at, clock->at, n * sizeof *clock->at);
     return join_known(thread, known, own);
 }
@@ -138,7 +142,7 @@ bool vg_touch_ordered(const VgWarpMem *warp, const VgTouch *touch) {
                     (touch->gen == team->gen && touch->clock <= team->at[touch->agent]));
 }
 
-/* Edges --------------------------------------------------------------------------------------------------- */
+/* Edges ---------------------------------------------------------------------------------------- */
 
 void vg_clock_release(VgClock *clock, VgWarpMem *warp) {
     join_clocks(warp->team, clock, warp->clock);
@@ -191,7 +195,7 @@ void vg_team_barrier(VgTeam *team) {
     }
 }
 
-/* Messages: what is published at an address ------------------------------------------------------------------ */
+/* Messages: what is published at an address ---------------------------------------------------- */
 
 struct VgMessage {
     VgMessage *next;
@@ -241,7 +245,8 @@ void vg_message_publish(VgWarpMem *warp, const VgSite *site, uint64_t address) {
             *slot = message;
         }
     }
-    if (message) message->known = plain ? known : join_known(warp->team->thread, message->known, known);
+    if (message)
+        message->known = plain ? known : join_known(warp->team->thread, message->known, known);
     pthread_mutex_unlock(lock);
     if (known) launch->messages = true;
     if (releases) tick(warp);

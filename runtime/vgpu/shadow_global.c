@@ -4,8 +4,9 @@
 // The rules are those of shadow_state.c; the other party may be of another team, and only what this
 // launch did counts. Words are read and written without locks: two teams on two host threads that
 // touch a granule in the same few nanoseconds may miss each other; on one thread nothing is missed.
-// Lists that readers of more than VG_LIST_TEAMS teams would make are not kept: a later write by a team
-// that has heard of no other one races with them, one that has is given the benefit of the doubt.
+// Lists that readers of more than VG_LIST_TEAMS teams would make are not kept: a later write by a
+// team that has heard of no other one races with them, one that has is given the benefit of the
+// doubt.
 #include <stdlib.h>
 
 #include "runtime/vgpu/shadow.h"
@@ -13,7 +14,8 @@
 const VgTouch *vg_touch_at(const VgLaunchMem *launch, uint32_t id) {
     uint32_t at = id - launch->first_id;
     if (id < launch->first_id || at >= VG_LAUNCH_IDS) return NULL; // of another launch
-    const VgTouch *chunk = atomic_load_explicit(&launch->chunks[at >> VG_CHUNK_SHIFT], memory_order_acquire);
+    const VgTouch *chunk =
+        atomic_load_explicit(&launch->chunks[at >> VG_CHUNK_SHIFT], memory_order_acquire);
     return chunk ? &chunk[at & ((1u << VG_CHUNK_SHIFT) - 1)] : NULL;
 }
 
@@ -42,9 +44,13 @@ uint32_t vg_touch_of(VgWarpMem *warp, const VgSite *site, uint32_t kind, uint32_
     if (warp->cache[slot].key == key) return warp->cache[slot].id;
     VgTouch *touch = new_touch(warp->team->thread, &id);
     if (!touch) return 0;
-    *touch = (VgTouch){ .team = warp->team->cluster, .gen = warp->team->gen,
-                        .clock = warp->clock->at[warp->agent], .site = site->id,
-                        .agent = (uint16_t)warp->agent, .kind = (uint8_t)kind, .bytes = (uint8_t)bytes };
+    *touch = (VgTouch){ .team = warp->team->cluster,
+                        .gen = warp->team->gen,
+                        .clock = warp->clock->at[warp->agent],
+                        .site = site->id,
+                        .agent = (uint16_t)warp->agent,
+                        .kind = (uint8_t)kind,
+                        .bytes = (uint8_t)bytes };
     warp->cache[slot].key = key;
     warp->cache[slot].id = id;
     return id;
@@ -64,7 +70,8 @@ static bool race(VgWarpMem *warp, const VgTouch *touch, VgFault fault) {
 
 // VG_OK, or why the touch and an access of `kind` by the warp must not meet.
 static VgFault conflict(const VgWarpMem *warp, const VgTouch *touch, uint32_t kind) {
-    if ((kind & VG_KIND_ACCESS) == VG_READ && (touch->kind & VG_KIND_ACCESS) == VG_READ) return VG_OK;
+    if ((kind & VG_KIND_ACCESS) == VG_READ && (touch->kind & VG_KIND_ACCESS) == VG_READ)
+        return VG_OK;
     if (!(kind & VG_STRONG) || !(touch->kind & VG_STRONG)) return VG_RACE;
     VgScope scope = VG_KIND_SCOPE(kind), other = VG_KIND_SCOPE(touch->kind);
     scope = scope < other ? scope : other;
@@ -86,7 +93,8 @@ static bool make_list(VgMemThread *thread, const uint32_t *ids, int n, uint32_t 
     for (int i = 0; i < n; i++) {
         const VgTouch *touch = vg_touch_at(thread->launch, ids[i]);
         bool seen = false;
-        for (int k = 0; k < i; k++) seen |= vg_touch_at(thread->launch, ids[k])->team == touch->team;
+        for (int k = 0; k < i; k++)
+            seen |= vg_touch_at(thread->launch, ids[k])->team == touch->team;
         teams += !seen;
         reads &= (touch->kind & VG_KIND_ACCESS) == VG_READ;
     }
@@ -100,7 +108,8 @@ static bool make_list(VgMemThread *thread, const uint32_t *ids, int n, uint32_t 
     return true;
 }
 
-static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_t touch_id, uint32_t *to) {
+static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_t touch_id,
+                 uint32_t *to) {
     VgMemThread *thread = warp->team->thread;
     const VgTouch *mine = vg_touch_at(thread->launch, touch_id);
     uint32_t ids[VG_MAX_TOUCHES + 1], access = mine->kind & VG_KIND_ACCESS;
@@ -115,10 +124,14 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
             return true;
         }
         bool strong = mine->kind & VG_STRONG; // a flag that many poll
-        for (int i = 0; i < n_items; i++) strong = strong && vg_touch_at(thread->launch, items[i])->kind & VG_STRONG;
-        if (!warp->known && !strong) return race(warp, vg_touch_at(thread->launch, items[0])->team == mine->team
-                                                ? vg_touch_at(thread->launch, items[n_items - 1])
-                                                : vg_touch_at(thread->launch, items[0]), VG_RACE);
+        for (int i = 0; i < n_items; i++)
+            strong = strong && vg_touch_at(thread->launch, items[i])->kind & VG_STRONG;
+        if (!warp->known && !strong)
+            return race(warp,
+                        vg_touch_at(thread->launch, items[0])->team == mine->team
+                            ? vg_touch_at(thread->launch, items[n_items - 1])
+                            : vg_touch_at(thread->launch, items[0]),
+                        VG_RACE);
         *to = touch_id;
         return true;
     }
@@ -129,10 +142,11 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
         if (touch->bytes & mine->bytes) {
             VgFault fault = ordered ? VG_OK : conflict(warp, touch, mine->kind);
             if (fault != VG_OK) return race(warp, touch, fault);
-            if (ordered && (access != VG_READ || reads) && !(touch->bytes & ~mine->bytes)) keep = false;
+            if (ordered && (access != VG_READ || reads) && !(touch->bytes & ~mine->bytes))
+                keep = false;
             if (access == VG_READ && touch->kind == VG_WRITE && touch->team == mine->team &&
-                touch->agent == mine->agent && touch->gen == mine->gen && touch->clock == mine->clock &&
-                !(mine->bytes & ~touch->bytes))
+                touch->agent == mine->agent && touch->gen == mine->gen &&
+                touch->clock == mine->clock && !(mine->bytes & ~touch->bytes))
                 add = false;
         }
         if (keep) ids[n++] = items[i];

@@ -2,9 +2,11 @@
 // Histories of shared memory: interned states and views, and the step from one state to the next.
 //
 // Step. An access A of agent a to bytes B, against the touches of the state:
-//   * a touch that overlaps B, is not ordered before A, and conflicts with it (one of both writes, and
+//   * a touch that overlaps B, is not ordered before A, and conflicts with it (one of both writes,
+//   and
 //     they are not both strong with scopes that include each other) is a race;
-//   * a write forgets the ordered touches it covers: who races with them races with the write too, or
+//   * a write forgets the ordered touches it covers: who races with them races with the write too,
+//   or
 //     is ordered after it;
 //   * a read forgets ordered reads it covers, and keeps writes;
 //   * a read by who has just written there adds nothing.
@@ -37,7 +39,8 @@ static void clear_interned(VgMemThread *thread) {
     memset(thread->state_set, 0, SET_SLOTS * sizeof *thread->state_set);
     memset(thread->view_set, 0, VIEW_SLOTS * sizeof *thread->view_set);
     memset(thread->memo, 0, sizeof *thread->memo << VG_MEMO_SHIFT);
-    for (uint32_t i = 0; i < FIRST_STATE; i++) thread->states[i] = (VgState){ .written = (uint8_t)i };
+    for (uint32_t i = 0; i < FIRST_STATE; i++)
+        thread->states[i] = (VgState){ .written = (uint8_t)i };
     thread->n_states = FIRST_STATE;
     thread->n_touches = 0;
     thread->n_views = 1; // 0 is nobody's
@@ -98,7 +101,8 @@ uint32_t vg_view_of(VgMemThread *thread, uint32_t agent, const uint32_t *clocks)
     uint32_t slot = (uint32_t)(h >> 32) & (VIEW_SLOTS - 1);
     for (; thread->view_set[slot]; slot = (slot + 1) & (VIEW_SLOTS - 1)) {
         const VgView *view = &thread->views[thread->view_set[slot]];
-        if (view->agent == agent && !memcmp(thread->view_clocks + view->at, clocks, n * sizeof *clocks))
+        if (view->agent == agent &&
+            !memcmp(thread->view_clocks + view->at, clocks, n * sizeof *clocks))
             return thread->view_set[slot];
     }
     if (thread->n_views == VG_MAX_VIEWS) {
@@ -121,7 +125,8 @@ static uint32_t intern(VgMemThread *thread, const VgSharedTouch *touches, int n,
             !memcmp(thread->touches + state->at, touches, (size_t)n * sizeof *touches))
             return thread->state_set[slot];
     }
-    if (thread->n_states == VG_MAX_STATES || thread->n_touches + (uint32_t)n > thread->cap_touches) {
+    if (thread->n_states == VG_MAX_STATES ||
+        thread->n_touches + (uint32_t)n > thread->cap_touches) {
         vg_states_reset(thread);
         return written; // this access is forgotten with the rest
     }
@@ -181,7 +186,9 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
         }
         if (touch.bytes) list[n++] = touch;
     }
-    if (add) list[n++] = (VgSharedTouch){ warp->clock->at[me], (uint16_t)me, (uint8_t)kind, (uint8_t)bytes };
+    if (add)
+        list[n++] =
+            (VgSharedTouch){ warp->clock->at[me], (uint16_t)me, (uint8_t)kind, (uint8_t)bytes };
     if (n > VG_MAX_TOUCHES) { // the oldest is let go
         memmove(list, list + 1, (size_t)--n * sizeof *list);
         thread->launch->forgotten++;
@@ -197,7 +204,8 @@ bool vg_shared_step(VgWarpMem *warp, uint32_t word, uint32_t kind, uint32_t byte
     if (word >> 16 != gen) from = thread->states[from].written;
     if (!warp->view) vg_view_update(warp);
     if (!thread->launch->races) {
-        if (thread->launch->init && (kind & VG_KIND_ACCESS) != VG_WRITE && (from & bytes) != bytes) {
+        if (thread->launch->init && (kind & VG_KIND_ACCESS) != VG_WRITE &&
+            (from & bytes) != bytes) {
             thread->record.fault = VG_UNINITIALISED;
             return false;
         }

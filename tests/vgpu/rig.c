@@ -96,7 +96,8 @@ VgFault rig_run_at(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask)
     return site->run(warp, site, mask, rig->frame + RIG_ADDRESS * 256, rig->frame);
 }
 
-VgFault rig_run(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask, uint64_t address, int64_t step) {
+VgFault rig_run(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask, uint64_t address,
+                int64_t step) {
     for (int l = 0; l < 32; l++) {
         if (site->address_bytes == 8)
             rig_u64(rig, RIG_ADDRESS)[l] = address + (uint64_t)(step * l);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch by hand: memory, one host thread, teams and warps, and accesses made through sites without
-// any PTX. What is under test is memory and its shadow alone.
+// A launch by hand: memory, one host thread, teams and warps, and accesses made through sites
+// without any PTX. What is under test is memory and its shadow alone.
 #ifndef TESTS_VGPU_RIG_H
 #define TESTS_VGPU_RIG_H
 
@@ -41,7 +41,8 @@ uint32_t *rig_u32(Rig *rig, int reg);
 uint64_t *rig_u64(Rig *rig, int reg);
 
 // All lanes of `mask`: lane l at address + step * l.
-VgFault rig_run(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask, uint64_t address, int64_t step);
+VgFault rig_run(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask, uint64_t address,
+                int64_t step);
 // With the addresses as they are in the address register.
 VgFault rig_run_at(Rig *rig, VgWarpMem *warp, const VgSite *site, uint32_t mask);
 uint64_t rig_alloc(Rig *rig, size_t bytes, const char *what);

@@ -120,14 +120,15 @@ static void copies(void **state) {
     vg_memory_destroy(m);
 }
 
-/* Loads and stores against a model -------------------------------------------------------------------------- */
+/* Loads and stores against a model ------------------------------------------------------------- */
 
 #define SPAN 8192
 typedef struct Model { uint8_t bytes[SPAN]; } Model;
 
-// Element e of lane l: offsets[l] + e * bytes, little-endian; sign-extended or not into the register.
-static void check_load(Rig *rig, const VgSite *s, uint32_t mask, const uint32_t *offsets, const Model *model,
-                       const char *before) {
+// Element e of lane l: offsets[l] + e * bytes, little-endian; sign-extended or not into the
+// register.
+static void check_load(Rig *rig, const VgSite *s, uint32_t mask, const uint32_t *offsets,
+                       const Model *model, const char *before) {
     for (uint32_t e = 0; e < s->vector; e++) {
         for (int l = 0; l < 32; l++) {
             uint64_t want[2] = { 0 }, got[2] = { 0 };
@@ -151,7 +152,8 @@ static void check_load(Rig *rig, const VgSite *s, uint32_t mask, const uint32_t 
     }
 }
 
-static void model_store(Rig *rig, const VgSite *s, uint32_t mask, const uint32_t *offsets, Model *model) {
+static void model_store(Rig *rig, const VgSite *s, uint32_t mask, const uint32_t *offsets,
+                        Model *model) {
     for (int l = 0; l < 32; l++) {
         for (uint32_t e = 0; e < s->vector && mask >> l & 1; e++) {
             const char *reg = rig->frame + s->source[e];
@@ -204,12 +206,14 @@ static void moves_in(VgSpace space, bool addresses32, const char *isa) {
     memset(&model, 0, sizeof model);
     for (uint32_t at = 0; at < SPAN; at += 32)
         assert_int_equal(rig_run(&rig, &rig.warp[0][0], &fill, ~0u, base + at, 1), VG_OK);
-    static const uint32_t sizes[][2] = { { 1, 1 }, { 2, 1 }, { 4, 1 }, { 8, 1 }, { 16, 1 }, { 1, 2 }, { 1, 4 },
-                                         { 2, 2 }, { 2, 4 }, { 4, 2 }, { 4, 4 }, { 8, 2 }, { 4, 8 }, { 8, 4 } };
+    static const uint32_t sizes[][2] = { { 1, 1 }, { 2, 1 }, { 4, 1 }, { 8, 1 }, { 16, 1 },
+                                         { 1, 2 }, { 1, 4 }, { 2, 2 }, { 2, 4 }, { 4, 2 },
+                                         { 4, 4 }, { 8, 2 }, { 4, 8 }, { 8, 4 } };
     for (int round = 0; round < 1500; round++) {
         const uint32_t *size = sizes[round % COUNT_OF(sizes)];
         bool write = draw(2), use_generic = !addresses32 && draw(4) == 0;
-        VgSite s = rig_site(write ? VG_WRITE : VG_READ, use_generic ? VG_GENERIC : space, size[0], size[1]);
+        VgSite s = rig_site(write ? VG_WRITE : VG_READ, use_generic ? VG_GENERIC : space, size[0],
+                            size[1]);
         uint32_t mask = draw(3) ? ~0u : (uint32_t)hash_mix(seed, 3, 3), offsets[32];
         if (!mask) mask = 1;
         s.sign = draw(2);
@@ -226,7 +230,8 @@ static void moves_in(VgSpace space, bool addresses32, const char *isa) {
                 rig_u64(&rig, RIG_ADDRESS)[l] = at;
         }
         for (int e = 0; e < 8; e++)
-            for (int l = 0; l < 64; l++) rig_u64(&rig, RIG_DATA + e * 1)[l % 32] = hash_mix(seed, (uint64_t)e, (uint64_t)l);
+            for (int l = 0; l < 64; l++)
+                rig_u64(&rig, RIG_DATA + e * 1)[l % 32] = hash_mix(seed, (uint64_t)e, (uint64_t)l);
         char before[64 * 256];
         memcpy(before, rig.frame, sizeof before);
         if (write) {
@@ -272,25 +277,29 @@ static void moves_local(void **state) {
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld, 0xffff00ff, 16, 0), VG_OK);
     for (int e = 0; e < 4; e++)
         for (uint32_t l = 0; l < 32; l++)
-            assert_int_equal(rig_u32(&rig, RIG_DATA + e)[l], l / 8 == 1 ? 0 : l * 1000 + (uint32_t)e);
+            assert_int_equal(rig_u32(&rig, RIG_DATA + e)[l],
+                             l / 8 == 1 ? 0 : l * 1000 + (uint32_t)e);
     for (uint32_t l = 0; l < 32; l++) rig_u64(&rig, RIG_ADDRESS)[l] = VG_LOCAL_WINDOW + 16 + l % 16;
     assert_int_equal(rig_run_at(&rig, &rig.warp[0][1], &byte, ~0u), VG_OK);
     for (uint32_t l = 0; l < 32; l++)
         assert_int_equal(rig_u32(&rig, RIG_DATA)[l], (l * 1000 + l % 16 / 4) >> 8 * (l % 4) & 255);
     VgSite st8 = rig_site(VG_WRITE, VG_LOCAL, 8, 2), ld8 = rig_site(VG_READ, VG_LOCAL, 8, 2);
     for (int e = 0; e < 2; e++)
-        for (uint32_t l = 0; l < 32; l++) rig_u64(&rig, RIG_DATA + e)[l] = hash_mix(l, (uint64_t)e, 0);
+        for (uint32_t l = 0; l < 32; l++)
+            rig_u64(&rig, RIG_DATA + e)[l] = hash_mix(l, (uint64_t)e, 0);
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &st8, 0x7fffffff, 32, 0), VG_OK);
     memset(rig_u32(&rig, RIG_DATA), 0, 8 * 256);
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld8, 0x3fffffff, 32, 0), VG_OK);
     for (uint32_t l = 0; l < 32; l++)
         for (int e = 0; e < 2; e++)
-            assert_int_equal(rig_u64(&rig, RIG_DATA + e)[l], l < 30 ? hash_mix(l, (uint64_t)e, 0) : 0);
+            assert_int_equal(rig_u64(&rig, RIG_DATA + e)[l],
+                             l < 30 ? hash_mix(l, (uint64_t)e, 0) : 0);
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &byte, 1, VG_LOCAL_WINDOW + 35, 0), VG_OK);
     assert_int_equal(rig_u32(&rig, RIG_DATA)[0], hash_mix(0, 0, 0) >> 24 & 255);
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld8, ~0u, 32, 0), VG_UNINITIALISED);
     assert_int_equal(rig_record(&rig)->lane, 31);
-    assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, 16, 0), VG_UNINITIALISED); // another warp's
+    assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, 16, 0),
+                     VG_UNINITIALISED); // another warp's
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &ld, ~0u, 64, 0), VG_ILLEGAL_ADDRESS);
     rig_end(&rig);
 }
@@ -329,14 +338,16 @@ static void large(void **state) {
         assert_int_equal(rig_run(&rig, &rig.warp[0][0], &st, ~0u, base, steps[k]), VG_OK);
         memset(rig_u32(&rig, RIG_DATA), 0, 128);
         assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, base, steps[k]), VG_OK);
-        for (uint32_t l = 0; l < 32; l++) assert_int_equal(rig_u32(&rig, RIG_DATA)[l], l * 77 + (uint32_t)k);
+        for (uint32_t l = 0; l < 32; l++)
+            assert_int_equal(rig_u32(&rig, RIG_DATA)[l], l * 77 + (uint32_t)k);
     }
-    assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, a + ((uint64_t)9 << 30) - 64, 4), VG_ILLEGAL_ADDRESS);
+    assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, a + ((uint64_t)9 << 30) - 64, 4),
+                     VG_ILLEGAL_ADDRESS);
     assert_int_equal(rig_record(&rig)->lane, 16);
     rig_end(&rig);
 }
 
-/* Atomics ------------------------------------------------------------------------------------------------------ */
+/* Atomics -------------------------------------------------------------------------------------- */
 
 typedef struct AtomRow {
     VgAtomOp op;
@@ -371,16 +382,17 @@ static void atoms(void **state) {
         { VG_ATOM_DEC, VG_ATOM_B32, 4, 7, 7, 0, 6 },
         { VG_ATOM_ADD, VG_ATOM_F32, 4, 0x3f800000, 0x40000000, 0, 0x40400000 },
         { VG_ATOM_ADD, VG_ATOM_F32, 4, 0x7f800000, 0xff800000, 0, 0x7fffffff },
-        { VG_ATOM_ADD, VG_ATOM_F64, 8, 0x3ff0000000000000, 0x4000000000000000, 0, 0x4008000000000000 },
+        { VG_ATOM_ADD, VG_ATOM_F64, 8, 0x3ff0000000000000, 0x4000000000000000, 0,
+          0x4008000000000000 },
         { VG_ATOM_MAX, VG_ATOM_F32, 4, 0x3f800000, 0x7fc00000, 0, 0x3f800000 },
         { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x3c00, 0x4000, 0, 0x4200 },
-        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x7bff, 0x7bff, 0, 0x7c00 },           // 65504 * 2
-        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x0001, 0x0001, 0, 0x0002 },           // subnormals
-        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x3c00, 0x1000, 0, 0x3c00 },           // 1 + 2^-11: to even
+        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x7bff, 0x7bff, 0, 0x7c00 }, // 65504 * 2
+        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x0001, 0x0001, 0, 0x0002 }, // subnormals
+        { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x3c00, 0x1000, 0, 0x3c00 }, // 1 + 2^-11: to even
         { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x3c01, 0x1000, 0, 0x3c02 },
         { VG_ATOM_ADD, VG_ATOM_F16, 2, 0x3c00, 0xbc00, 0, 0x0000 },
         { VG_ATOM_ADD, VG_ATOM_BF16, 2, 0x3f80, 0x4000, 0, 0x4040 },
-        { VG_ATOM_ADD, VG_ATOM_BF16, 2, 0x3f80, 0x3b80, 0, 0x3f80 },          // 1 + 2^-8: to even
+        { VG_ATOM_ADD, VG_ATOM_BF16, 2, 0x3f80, 0x3b80, 0, 0x3f80 }, // 1 + 2^-8: to even
         { VG_ATOM_ADD, VG_ATOM_BF16, 2, 0x3f81, 0x3b80, 0, 0x3f82 },
         { VG_ATOM_ADD, VG_ATOM_BF16, 2, 0x0001, 0x8002, 0, 0x8001 },
         { VG_ATOM_ADD, VG_ATOM_F16X2, 4, 0x3c003c00, 0x40003c00, 0, 0x42004000 },
@@ -395,7 +407,8 @@ static void atoms(void **state) {
             const AtomRow *r = &rows[i];
             VgSpace in = space ? VG_SHARED : VG_GLOBAL;
             uint64_t at = space ? 64 : a;
-            VgSite s = rig_atom(in, r->op, r->type, r->bytes), st = rig_site(VG_WRITE, in, r->bytes, 1);
+            VgSite s = rig_atom(in, r->op, r->type, r->bytes),
+                   st = rig_site(VG_WRITE, in, r->bytes, 1);
             VgSite ld = rig_site(VG_READ, in, r->bytes, 1);
             for (int l = 0; l < 32; l++) {
                 if (r->bytes == 8) {
@@ -414,7 +427,8 @@ static void atoms(void **state) {
                 }
             }
             assert_int_equal(rig_run(&rig, &rig.warp[0][0], &s, 1u << 5, at, 0), VG_OK);
-            uint64_t old = r->bytes == 8 ? rig_u64(&rig, RIG_RESULT)[5] : rig_u32(&rig, RIG_RESULT)[5];
+            uint64_t old =
+                r->bytes == 8 ? rig_u64(&rig, RIG_RESULT)[5] : rig_u32(&rig, RIG_RESULT)[5];
             assert_int_equal(old, r->old);
             assert_int_equal(rig_run(&rig, &rig.warp[0][0], &ld, ~0u, at, 0), VG_OK);
             uint64_t got = r->bytes == 8 ? rig_u64(&rig, RIG_DATA)[5] : rig_u32(&rig, RIG_DATA)[5];
@@ -438,7 +452,8 @@ static void atoms_of_lanes(void **state) {
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &add, ~0u, a, 0), VG_OK);
     assert_int_equal(vg_mem_read(rig.memory, a, &word, 4, false), OK);
     assert_int_equal(word, 0);
-    VgSite st = rig_site(VG_WRITE, VG_SHARED, 4, 1), shared = rig_atom(VG_SHARED, VG_ATOM_ADD, VG_ATOM_F32, 4);
+    VgSite st = rig_site(VG_WRITE, VG_SHARED, 4, 1),
+           shared = rig_atom(VG_SHARED, VG_ATOM_ADD, VG_ATOM_F32, 4);
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &st, 1, 0, 0), VG_OK);
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &shared, ~0u, 0, 0), VG_OK);
     assert_int_equal(*(uint32_t *)(void *)vg_shared_host(rig.team[0], 0), 33);
@@ -456,7 +471,8 @@ static void atoms_of_lanes(void **state) {
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &wide, 1, a + 8, 0), VG_MISALIGNED);
     VgSite exch = rig_atom(VG_GLOBAL, VG_ATOM_EXCH, VG_ATOM_B128, 16);
     exch.reg_bytes = 16;
-    for (int l = 0; l < 64; l++) ((uint64_t *)(void *)(rig.frame + RIG_DATA * 256))[l] = (uint64_t)l;
+    for (int l = 0; l < 64; l++)
+        ((uint64_t *)(void *)(rig.frame + RIG_DATA * 256))[l] = (uint64_t)l;
     exch.reg[0] = (RIG_RESULT) * 256;
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &exch, 2, a, 0), VG_OK);
     uint64_t two[2];
@@ -469,11 +485,13 @@ static void atoms_of_lanes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(allocations), cmocka_unit_test(quarantine), cmocka_unit_test(copies),
-        cmocka_unit_test(moves_global), cmocka_unit_test(moves_shared), cmocka_unit_test(moves_shared32),
+        cmocka_unit_test(allocations),     cmocka_unit_test(quarantine),
+        cmocka_unit_test(copies),          cmocka_unit_test(moves_global),
+        cmocka_unit_test(moves_shared),    cmocka_unit_test(moves_shared32),
         cmocka_unit_test(moves_global_v3), cmocka_unit_test(moves_shared_v3),
-        cmocka_unit_test(moves_local), cmocka_unit_test(params), cmocka_unit_test(large),
-        cmocka_unit_test(atoms), cmocka_unit_test(atoms_of_lanes),
+        cmocka_unit_test(moves_local),     cmocka_unit_test(params),
+        cmocka_unit_test(large),           cmocka_unit_test(atoms),
+        cmocka_unit_test(atoms_of_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data races: each pattern with the edge that orders it, which must be quiet, and without, which must
-// be told. In shared memory, in global memory within a block and between blocks, by scope.
+// Data races: each pattern with the edge that orders it, which must be quiet, and without, which
+// must be told. In shared memory, in global memory within a block and between blocks, by scope.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,9 @@
 #include "tests/vgpu/rig.h"
 
 static const RigShape two_blocks = { .n_ctas = 2, .threads = 128, .shared = 4096 };
-static const RigShape cluster = { .n_ctas = 4, .cluster = 2, .threads = 64, .shared = 4096, .ranked = true };
+static const RigShape cluster = {
+    .n_ctas = 4, .cluster = 2, .threads = 64, .shared = 4096, .ranked = true
+};
 
 typedef struct Setup {
     Rig rig;
@@ -41,7 +43,8 @@ static void end(Setup *s) {
 #define WARP(t, w) (&s->rig.warp[t][w])
 #define RUN(warp, site, address) rig_run(&s->rig, warp, &s->site, ~0u, address, 4)
 
-static void expect_race(Setup *s, VgFault fault, VgAccess other, uint32_t cta, uint32_t warp, uint32_t site) {
+static void expect_race(Setup *s, VgFault fault, VgAccess other, uint32_t cta, uint32_t warp,
+                        uint32_t site) {
     assert_int_equal(fault, VG_RACE);
     const VgRecord *r = rig_record(&s->rig);
     assert_int_equal(r->fault, VG_RACE);
@@ -199,12 +202,12 @@ static void many_readers(void **state) {
     end(s);
 }
 
-/* Flags: release and acquire ------------------------------------------------------------------------------------ */
+/* Flags: release and acquire ------------------------------------------------------------------- */
 
 typedef struct Flag { VgSem store, load; bool fence_before, fence_after, ordered; } Flag;
 
-static void flags_in(Setup *s, VgSpace space, uint64_t data, uint64_t flag, const Flag *f, VgScope scope,
-                     VgWarpMem *from, VgWarpMem *to) {
+static void flags_in(Setup *s, VgSpace space, uint64_t data, uint64_t flag, const Flag *f,
+                     VgScope scope, VgWarpMem *from, VgWarpMem *to) {
     VgSite st = rig_site(VG_WRITE, space, 4, 1), ld = rig_site(VG_READ, space, 4, 1);
     VgSite raise = rig_strong(VG_WRITE, space, 4, f->store, scope);
     VgSite look = rig_strong(VG_READ, space, 4, f->load, scope);
@@ -235,7 +238,8 @@ static void flags(void **state) {
     for (int i = 0; i < COUNT_OF(rows); i++) {
         Setup *s = begin(&two_blocks);
         flags_in(s, VG_GLOBAL, s->a, s->a + 1024, &rows[i], VG_SCOPE_GPU, WARP(0, 1), WARP(1, 2));
-        flags_in(s, VG_GLOBAL, s->a + 2048, s->a + 3072, &rows[i], VG_SCOPE_CTA, WARP(0, 0), WARP(0, 3));
+        flags_in(s, VG_GLOBAL, s->a + 2048, s->a + 3072, &rows[i], VG_SCOPE_CTA, WARP(0, 0),
+                 WARP(0, 3));
         flags_in(s, VG_SHARED, 0, 1024, &rows[i], VG_SCOPE_CTA, WARP(0, 0), WARP(0, 3));
         end(s);
     }
@@ -287,7 +291,8 @@ static void scopes(void **state) {
 static void clusters(void **state) {
     (void)state;
     Setup *s = begin(&cluster);
-    VgSite remote = rig_site(VG_WRITE, VG_SHARED, 4, 1), add = rig_atom(VG_SHARED, VG_ATOM_ADD, VG_ATOM_B32, 4);
+    VgSite remote = rig_site(VG_WRITE, VG_SHARED, 4, 1),
+           add = rig_atom(VG_SHARED, VG_ATOM_ADD, VG_ATOM_B32, 4);
     uint64_t own = 0x400, peer = (1u << 24) + 0x400;
     remote.cluster = true;
     VgSite look = remote;
@@ -302,7 +307,8 @@ static void clusters(void **state) {
     assert_int_equal(rig_run(&s->rig, WARP(0, 2), &s->ld, ~0u, peer, 4), VG_OK);
     // Generic addresses reach the peer too.
     VgSite generic = rig_site(VG_READ, VG_GENERIC, 4, 1);
-    assert_int_equal(rig_run(&s->rig, WARP(0, 1), &generic, ~0u, VG_SHARED_WINDOW + peer, 4), VG_OK);
+    assert_int_equal(rig_run(&s->rig, WARP(0, 1), &generic, ~0u, VG_SHARED_WINDOW + peer, 4),
+                     VG_OK);
     add.cluster = true;
     add.scope = VG_SCOPE_CTA;
     assert_int_equal(rig_run(&s->rig, WARP(0, 0), &add, 1, own, 0), VG_OK);
@@ -312,7 +318,8 @@ static void clusters(void **state) {
     vg_warp_exit(WARP(0, 3));
     assert_int_equal(rig_run(&s->rig, WARP(0, 0), &look, 1, peer, 0), VG_ILLEGAL_ADDRESS);
     assert_non_null(strstr(rig_report(&s->rig), "has exited"));
-    assert_int_equal(rig_run(&s->rig, WARP(0, 0), &look, 1, (2u << 24) + 0x400, 0), VG_ILLEGAL_ADDRESS);
+    assert_int_equal(rig_run(&s->rig, WARP(0, 0), &look, 1, (2u << 24) + 0x400, 0),
+                     VG_ILLEGAL_ADDRESS);
     end(s);
 }
 
@@ -331,12 +338,13 @@ static void turned_off(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shared_barrier), cmocka_unit_test(shared_write_read),
-        cmocka_unit_test(named_barrier), cmocka_unit_test(transitive), cmocka_unit_test(narrow),
-        cmocka_unit_test(lanes_of_one_store), cmocka_unit_test(global_in_block),
-        cmocka_unit_test(global_between_blocks), cmocka_unit_test(many_readers), cmocka_unit_test(flags),
-        cmocka_unit_test(ticket), cmocka_unit_test(scopes), cmocka_unit_test(clusters),
-        cmocka_unit_test(turned_off),
+        cmocka_unit_test(shared_barrier),  cmocka_unit_test(shared_write_read),
+        cmocka_unit_test(named_barrier),   cmocka_unit_test(transitive),
+        cmocka_unit_test(narrow),          cmocka_unit_test(lanes_of_one_store),
+        cmocka_unit_test(global_in_block), cmocka_unit_test(global_between_blocks),
+        cmocka_unit_test(many_readers),    cmocka_unit_test(flags),
+        cmocka_unit_test(ticket),          cmocka_unit_test(scopes),
+        cmocka_unit_test(clusters),        cmocka_unit_test(turned_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,12 +20,18 @@ static bool locate(const void *data, uint32_t site, VgPlace *place) {
     (void)data;
     char *ptx = text[next++ % 2];
     snprintf(ptx, sizeof text[0], "instruction %u;", site);
-    *place = (VgPlace){ .ptx_line = 100 + site, .ptx = ptx, .file = "softmax.cu", .line = 41, .n_inlined = 2,
+    *place = (VgPlace){ .ptx_line = 100 + site,
+                        .ptx = ptx,
+                        .file = "softmax.cu",
+                        .line = 41,
+                        .n_inlined = 2,
                         .inlined = { { "softmax.cu", 77 }, { "main.cu", 5 } } };
     return true;
 }
 
-static const VgScene scene = { .kernel = "softmax", .grid = { 2, 2, 1 }, .block = { 8, 4, 2 }, .locate = locate };
+static const VgScene scene = {
+    .kernel = "softmax", .grid = { 2, 2, 1 }, .block = { 8, 4, 2 }, .locate = locate
+};
 
 // The whole report; "%llx" stands for `address`.
 static void expect(Rig *rig, VgFault got, VgFault want, uint64_t address, const char *report) {
@@ -40,7 +46,8 @@ static void expect(Rig *rig, VgFault got, VgFault want, uint64_t address, const 
 
 #define WHERE(lane, thread, site)                                                                  \
     "  kernel softmax, block (1,1,0), warp 1, lane " lane ", thread " thread "\n"                  \
-    "  softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 1" site ": instruction " site ";\n"
+    "  softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 1" site                    \
+    ": instruction " site ";\n"
 
 static VgSite numbered(VgSite site, uint32_t id) {
     site.id = id;
@@ -52,7 +59,8 @@ static void global_faults(void **state) {
     Rig rig;
     rig_begin(&rig, &shape);
     VgWarpMem *w = &rig.warp[3][1];
-    VgSite ld = numbered(rig_site(VG_READ, VG_GLOBAL, 4, 1), 10), st = numbered(rig_site(VG_WRITE, VG_GLOBAL, 4, 1), 11);
+    VgSite ld = numbered(rig_site(VG_READ, VG_GLOBAL, 4, 1), 10),
+           st = numbered(rig_site(VG_WRITE, VG_GLOBAL, 4, 1), 11);
     VgSite ld4 = numbered(rig_site(VG_READ, VG_GLOBAL, 4, 4), 12);
     uint64_t a = rig_alloc(&rig, 100, "weights");
     assert_int_equal(vg_mem_fill(rig.memory, a, 1, 4, 20), OK); // the last 5 words are not written
@@ -69,9 +77,10 @@ static void global_faults(void **state) {
     expect(&rig, rig_run(&rig, w, &st, 1, a - 8, 0), VG_ILLEGAL_ADDRESS, a - 8,
            "illegal address: write of 4 bytes at global 0x%llx\n" WHERE("0", "(0,0,1)", "11")
            "  8 bytes before weights (100 bytes)\n");
-    expect(&rig, rig_run(&rig, w, &st, 1, a + 4096 + 100, 0), VG_ILLEGAL_ADDRESS, a + 4196, // the red zone
-           "illegal address: write of 4 bytes at global 0x%llx\n" WHERE("0", "(0,0,1)", "11")
-           "  4096 bytes past the end of weights (100 bytes)\n");
+    expect(&rig, rig_run(&rig, w, &st, 1, a + 4096 + 100, 0), VG_ILLEGAL_ADDRESS,
+           a + 4196, // the red zone
+           "illegal address: write of 4 bytes at global 0x%llx\n" WHERE(
+               "0", "(0,0,1)", "11") "  4096 bytes past the end of weights (100 bytes)\n");
     expect(&rig, rig_run(&rig, w, &ld, 1, 16, 0), VG_ILLEGAL_ADDRESS, 16,
            "illegal address: read of 4 bytes at global 0x%llx\n" WHERE("0", "(0,0,1)", "10")
            "  no allocation near this address\n"
@@ -94,8 +103,8 @@ static void global_faults(void **state) {
     assert_int_equal(rig_run(&rig, w, &ldc, ~0u, c + 4, 0), VG_OK);
     VgSite stg = numbered(rig_site(VG_WRITE, VG_GENERIC, 4, 1), 13);
     expect(&rig, rig_run(&rig, w, &stg, 1, c + 4, 0), VG_READ_ONLY, c + 4,
-           "write to read-only memory: write of 4 bytes at const 0x%llx\n" WHERE("0", "(0,0,1)", "13")
-           "  offset 4 of constant table\n");
+           "write to read-only memory: write of 4 bytes at const 0x%llx\n" WHERE(
+               "0", "(0,0,1)", "13") "  offset 4 of constant table\n");
     rig_end(&rig);
 }
 
@@ -108,7 +117,8 @@ static void masked_lanes(void **state) {
     uint64_t a = rig_alloc(&rig, 64, "small");
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &st, 0xffff, a, 4), VG_OK);
     assert_int_equal(rig_run(&rig, &rig.warp[0][0], &st, 0x1ffff, a, 4), VG_ILLEGAL_ADDRESS);
-    for (int l = 0; l < 32; l++) rig_u64(&rig, RIG_ADDRESS)[l] = l == 9 ? a + 12 : (uint64_t)l * 12345;
+    for (int l = 0; l < 32; l++)
+        rig_u64(&rig, RIG_ADDRESS)[l] = l == 9 ? a + 12 : (uint64_t)l * 12345;
     assert_int_equal(rig_run_at(&rig, &rig.warp[0][0], &ld, 1 << 9), VG_OK);
     rig_end(&rig);
 }
@@ -118,7 +128,8 @@ static void shared_faults(void **state) {
     Rig rig;
     rig_begin(&rig, &shape);
     VgWarpMem *w = &rig.warp[3][1];
-    VgSite ld = numbered(rig_site(VG_READ, VG_SHARED, 4, 1), 20), st = numbered(rig_site(VG_WRITE, VG_SHARED, 4, 1), 21);
+    VgSite ld = numbered(rig_site(VG_READ, VG_SHARED, 4, 1), 20),
+           st = numbered(rig_site(VG_WRITE, VG_SHARED, 4, 1), 21);
     VgSite generic = numbered(rig_site(VG_READ, VG_GENERIC, 4, 1), 22);
     expect(&rig, rig_run(&rig, w, &ld, 6, 0x100, 4), VG_UNINITIALISED, 0x104,
            "uninitialised read: read of 4 bytes at shared 0x%llx\n" WHERE("1", "(1,0,1)", "20")
@@ -126,18 +137,22 @@ static void shared_faults(void **state) {
     expect(&rig, rig_run(&rig, w, &st, ~0u, 1020, 4), VG_ILLEGAL_ADDRESS, 1024,
            "illegal address: write of 4 bytes at shared 0x%llx\n" WHERE("1", "(1,0,1)", "21")
            "  offset 1024 of shared memory of 1024 bytes\n");
-    expect(&rig, rig_run(&rig, w, &generic, 1, VG_SHARED_WINDOW + 4000, 4), VG_ILLEGAL_ADDRESS, VG_SHARED_WINDOW + 4000,
-           "illegal address: read of 4 bytes at shared 0x%llx\n" WHERE("0", "(0,0,1)", "22")
-           "  offset 4000 of shared memory of 1024 bytes\n");
-    expect(&rig, rig_run(&rig, w, &ld, 1, VG_SHARED_WINDOW, 4), VG_ILLEGAL_ADDRESS, VG_SHARED_WINDOW,
-           "illegal address: read of 4 bytes at shared 0x%llx\n" WHERE("0", "(0,0,1)", "20")
-           "  outside of shared memory, which is 1024 bytes from 0x0 on\n");
-    expect(&rig, rig_run(&rig, w, &generic, 1, 0x050000000000, 4), VG_ILLEGAL_ADDRESS, 0x050000000000,
-           "illegal address: read of 4 bytes at address 0x%llx\n" WHERE("0", "(0,0,1)", "22")
-           "  no allocation near this address\n");
-    expect(&rig, rig_run(&rig, w, &generic, 1, VG_CODE_WINDOW + 16, 4), VG_ILLEGAL_ADDRESS, VG_CODE_WINDOW + 16,
-           "illegal address: read of 4 bytes at address 0x%llx\n" WHERE("0", "(0,0,1)", "22")
-           "  a function's address\n");
+    expect(&rig, rig_run(&rig, w, &generic, 1, VG_SHARED_WINDOW + 4000, 4), VG_ILLEGAL_ADDRESS,
+           VG_SHARED_WINDOW + 4000,
+           "illegal address: read of 4 bytes at shared 0x%llx\n" WHERE(
+               "0", "(0,0,1)", "22") "  offset 4000 of shared memory of 1024 bytes\n");
+    expect(
+        &rig, rig_run(&rig, w, &ld, 1, VG_SHARED_WINDOW, 4), VG_ILLEGAL_ADDRESS, VG_SHARED_WINDOW,
+        "illegal address: read of 4 bytes at shared 0x%llx\n" WHERE(
+            "0", "(0,0,1)", "20") "  outside of shared memory, which is 1024 bytes from 0x0 on\n");
+    expect(&rig, rig_run(&rig, w, &generic, 1, 0x050000000000, 4), VG_ILLEGAL_ADDRESS,
+           0x050000000000,
+           "illegal address: read of 4 bytes at address 0x%llx\n" WHERE(
+               "0", "(0,0,1)", "22") "  no allocation near this address\n");
+    expect(&rig, rig_run(&rig, w, &generic, 1, VG_CODE_WINDOW + 16, 4), VG_ILLEGAL_ADDRESS,
+           VG_CODE_WINDOW + 16,
+           "illegal address: read of 4 bytes at address 0x%llx\n" WHERE(
+               "0", "(0,0,1)", "22") "  a function's address\n");
     rig_end(&rig);
 }
 
@@ -146,42 +161,52 @@ static void races(void **state) {
     Rig rig;
     rig_begin(&rig, &shape);
     VgWarpMem *w = &rig.warp[3][1];
-    VgSite ld = numbered(rig_site(VG_READ, VG_SHARED, 4, 1), 30), st = numbered(rig_site(VG_WRITE, VG_SHARED, 4, 1), 31);
+    VgSite ld = numbered(rig_site(VG_READ, VG_SHARED, 4, 1), 30),
+           st = numbered(rig_site(VG_WRITE, VG_SHARED, 4, 1), 31);
     VgSite gst = numbered(rig_site(VG_WRITE, VG_GLOBAL, 4, 1), 33);
     assert_int_equal(rig_run(&rig, &rig.warp[3][0], &st, ~0u, 256, 4), VG_OK);
     expect(&rig, rig_run(&rig, w, &ld, ~0u, 132, 4), VG_UNINITIALISED, 132, // first things first
            "uninitialised read: read of 4 bytes at shared 0x%llx\n" WHERE("0", "(0,0,1)", "30")
            "  word at offset 132 of shared memory\n");
     expect(&rig, rig_run(&rig, w, &ld, ~0u, 256, 4), VG_RACE, 256,
-           "data race: read of 4 bytes at shared 0x%llx\n" WHERE("0", "(0,0,1)", "30")
-           "  word at offset 256 of shared memory\n"
-           "  races with a write by block (1,1,0), warp 0, not ordered with it\n"
-           "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 131: instruction 31;\n"
-           "  hint: a barrier (or an acquire of what the other released) is missing between them\n");
+           "data race: read of 4 bytes at shared 0x%llx\n" WHERE(
+               "0", "(0,0,1)",
+               "30") "  word at offset 256 of shared memory\n"
+                     "  races with a write by block (1,1,0), warp 0, not ordered with it\n"
+                     "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 131: "
+                     "instruction 31;\n"
+                     "  hint: a barrier (or an acquire of what the other released) is missing "
+                     "between them\n");
     uint64_t a = rig_alloc(&rig, 4096, "partial sums");
     assert_int_equal(rig_run(&rig, &rig.warp[2][0], &gst, ~0u, a + 1024, 4), VG_OK);
     expect(&rig, rig_run(&rig, w, &gst, ~0u, a + 1024 - 64, 4), VG_RACE, a + 1024,
-           "data race: write of 4 bytes at global 0x%llx\n" WHERE("16", "(0,2,1)", "33")
-           "  word at offset 1024 of partial sums (4096 bytes)\n"
-           "  races with a write by block (0,1,0), warp 0, not ordered with it\n"
-           "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 133: instruction 33;\n"
-           "  hint: blocks of one launch are ordered only by release and acquire\n");
+           "data race: write of 4 bytes at global 0x%llx\n" WHERE(
+               "16", "(0,2,1)",
+               "33") "  word at offset 1024 of partial sums (4096 bytes)\n"
+                     "  races with a write by block (0,1,0), warp 0, not ordered with it\n"
+                     "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 133: "
+                     "instruction 33;\n"
+                     "  hint: blocks of one launch are ordered only by release and acquire\n");
     VgSite add = numbered(rig_atom(VG_GLOBAL, VG_ATOM_ADD, VG_ATOM_B32, 4), 34);
     expect(&rig, rig_run(&rig, w, &add, 1, a + 1024, 0), VG_RACE, a + 1024,
-           "data race: atomic of 4 bytes at global 0x%llx\n" WHERE("0", "(0,0,1)", "34")
-           "  word at offset 1024 of partial sums (4096 bytes)\n"
-           "  races with a write by block (0,1,0), warp 0, not ordered with it\n"
-           "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 133: instruction 33;\n"
-           "  hint: blocks of one launch are ordered only by release and acquire\n");
+           "data race: atomic of 4 bytes at global 0x%llx\n" WHERE(
+               "0", "(0,0,1)",
+               "34") "  word at offset 1024 of partial sums (4096 bytes)\n"
+                     "  races with a write by block (0,1,0), warp 0, not ordered with it\n"
+                     "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 133: "
+                     "instruction 33;\n"
+                     "  hint: blocks of one launch are ordered only by release and acquire\n");
     assert_int_equal(vg_mem_fill(rig.memory, a, 0, 4, 16), OK);
     add.scope = VG_SCOPE_CTA;
     assert_int_equal(rig_run(&rig, &rig.warp[0][1], &add, 1, a, 0), VG_OK);
     expect(&rig, rig_run(&rig, w, &add, 1, a, 0), VG_SCOPE, a,
-           "scope too narrow: atomic of 4 bytes at global 0x%llx\n" WHERE("0", "(0,0,1)", "34")
-           "  word at offset 0 of partial sums (4096 bytes)\n"
-           "  races with an atomic by block (0,0,0), warp 1, not ordered with it\n"
-           "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 134: instruction 34;\n"
-           "  hint: both are strong, but the scope of one does not include the other\n");
+           "scope too narrow: atomic of 4 bytes at global 0x%llx\n" WHERE(
+               "0", "(0,0,1)",
+               "34") "  word at offset 0 of partial sums (4096 bytes)\n"
+                     "  races with an atomic by block (0,0,0), warp 1, not ordered with it\n"
+                     "    softmax.cu:41 (inlined at softmax.cu:77, at main.cu:5), PTX line 134: "
+                     "instruction 34;\n"
+                     "  hint: both are strong, but the scope of one does not include the other\n");
     VgSite local = numbered(rig_atom(VG_GENERIC, VG_ATOM_ADD, VG_ATOM_B32, 4), 35);
     assert_int_equal(rig_run(&rig, w, &local, 1, VG_LOCAL_WINDOW, 0), VG_ILLEGAL_ADDRESS);
     rig_end(&rig);
@@ -210,8 +235,9 @@ static void kept_reports(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(global_faults), cmocka_unit_test(masked_lanes), cmocka_unit_test(shared_faults),
-        cmocka_unit_test(races), cmocka_unit_test(kept_reports),
+        cmocka_unit_test(global_faults), cmocka_unit_test(masked_lanes),
+        cmocka_unit_test(shared_faults), cmocka_unit_test(races),
+        cmocka_unit_test(kept_reports),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

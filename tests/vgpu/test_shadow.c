@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machinery of histories at its edges: generations that wrap, states and views that run out, lists
-// that grow, many launches over the same words, and random programs against a model that keeps every
-// access and decides each race from the definition.
+// The machinery of histories at its edges: generations that wrap, states and views that run out,
+// lists that grow, many launches over the same words, and random programs against a model that
+// keeps every access and decides each race from the definition.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,7 +119,8 @@ static void long_lists(void **state) {
             VgClock *clock = vg_clock_create(rig.team[0]);
             assert_int_equal(at(&rig, 0, 0, &st[k], where[k]), VG_OK);
             vg_team_barrier(rig.team[0]);
-            for (uint32_t w = 0; w < 32; w++) assert_int_equal(at(&rig, 0, w, &ld[k], where[k]), VG_OK);
+            for (uint32_t w = 0; w < 32; w++)
+                assert_int_equal(at(&rig, 0, w, &ld[k], where[k]), VG_OK);
             for (uint32_t w = 0; w < 32; w++)
                 if (w != skip) vg_clock_release(clock, &rig.warp[0][w]);
             vg_clock_acquire(clock, &rig.warp[0][(skip + 1) % 32]);
@@ -131,7 +132,7 @@ static void long_lists(void **state) {
     }
 }
 
-/* Against the definition ------------------------------------------------------------------------------------- */
+/* Against the definition ----------------------------------------------------------------------- */
 
 // Happens-before by full knowledge: every warp has, per warp, how many of its events it knows of.
 typedef struct Event { uint32_t team, warp, number, bytes, granule; bool write; } Event;
@@ -139,13 +140,15 @@ typedef struct Event { uint32_t team, warp, number, bytes, granule; bool write; 
 typedef struct Truth {
     Event events[MAX_EVENTS];
     int n;
-    uint32_t knows[2][4][2][4], clock[4][2][4], count[2][4]; // [of whom] knows [whom]; of 4 barrier objects
+    uint32_t knows[2][4][2][4], clock[4][2][4],
+        count[2][4]; // [of whom] knows [whom]; of 4 barrier objects
 } Truth;
 
 static bool truth_race(const Truth *truth, const Event *e) {
     for (int i = 0; i < truth->n; i++) {
         const Event *old = &truth->events[i];
-        if (old->granule != e->granule || !(old->bytes & e->bytes) || !(old->write || e->write)) continue;
+        if (old->granule != e->granule || !(old->bytes & e->bytes) || !(old->write || e->write))
+            continue;
         if (old->number > truth->knows[e->team][e->warp][old->team][old->warp]) return true;
     }
     return false;
@@ -163,7 +166,8 @@ static uint32_t draw(uint32_t n) {
     return (uint32_t)(seed >> 33) % n;
 }
 
-static void random_step(Rig *rig, Truth *truth, VgClock *clocks[4], const VgSite sites[2][3][2], uint64_t a) {
+static void random_step(Rig *rig, Truth *truth, VgClock *clocks[4], const VgSite sites[2][3][2],
+                        uint64_t a) {
     static const uint32_t sizes[3] = { 1, 2, 4 };
     bool global = a != 0;
     uint32_t t = global ? draw(2) : 0, w = draw(4), c = draw(2) + 2 * t, kind = draw(12);
@@ -181,7 +185,10 @@ static void random_step(Rig *rig, Truth *truth, VgClock *clocks[4], const VgSite
         for (int k = 0; k < 4; k++) truth_join(truth->knows[t][k], all);
     } else if (kind > 2) {
         uint32_t size = draw(3), byte = draw(24) / sizes[size] * sizes[size];
-        Event e = { t, w, truth->count[t][w] + 1, ((1u << sizes[size]) - 1) << byte % 4, byte / 4, draw(3) == 0 };
+        Event e = {
+            t,        w,           truth->count[t][w] + 1, ((1u << sizes[size]) - 1) << byte % 4,
+            byte / 4, draw(3) == 0
+        };
         VgFault fault = at(rig, t, w, &sites[global][size][e.write], a + byte);
         bool race = truth_race(truth, &e);
         if (race != (fault == VG_RACE)) print_message("%s", rig_report(rig));
@@ -208,7 +215,8 @@ static void random_programs(bool global) {
         for (int i = 0; i < 4; i++) clocks[i] = vg_clock_create(rig.team[i / 2]);
         for (int g = 0; g < 2; g++)
             for (int k = 0; k < 6; k++)
-                sites[g][k / 2][k % 2] = rig_site(k % 2 ? VG_WRITE : VG_READ, g ? VG_GLOBAL : VG_SHARED, 1u << k / 2, 1);
+                sites[g][k / 2][k % 2] =
+                    rig_site(k % 2 ? VG_WRITE : VG_READ, g ? VG_GLOBAL : VG_SHARED, 1u << k / 2, 1);
         if (global) {
             assert_int_equal(vg_mem_fill(rig.memory, a, 0, 1, 64), OK);
         } else {
