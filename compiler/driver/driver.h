@@ -12,7 +12,8 @@
 #include "runtime/base/base.h"
 
 #define DRIVER_SET                                                                                 \
-    "  --set ADDRESS.FIELD=VALUE            of blocks, for example layers.*.ffn.router.balance_loss=0\n"
+    "  --set ADDRESS.FIELD=VALUE            a field of the spec's blocks, for example\n"                \
+    "                                       layers.*.ffn.router.balance_loss=0\n"
 
 // X(name, arguments, what it does, its own options: those of the option table are added)
 #define DRIVER_COMMANDS(X)                                                                         \
@@ -22,13 +23,16 @@
       DRIVER_SET)                                                                                  \
     X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
       "lower to a plan: kernels, bytes, addresses, peak",                                          \
-      "  -o FILE                              write the plan\n"                                    \
-      "  -d LETTERS                           print the graph after these passes\n"                \
-      "  --microbatch TOKENS                  computed at once\n"                                  \
-      "  --microbatches N                     per step\n"                                         \
-      "  --precision fp32|bf16                of products and attention\n"                         \
-      "  --recompute cheap|none               in backward\n"                                      \
-      "  --routing learned|uniform|random     experts of a token, whatever the router\n"           \
+      "  -o FILE                              write the plan, for moec-run\n"                       \
+      "  -d LETTERS                           print the graph after these passes: p precision,\n"  \
+      "                                       l loss, r recompute, f fuse, d describe, c chunk,\n" \
+      "                                       s schedule, a place\n"                              \
+      "  --microbatch TOKENS                  computed at once [about 2048]\n"                     \
+      "  --microbatches N                     per step [1]\n"                                     \
+      "  --precision fp32|bf16                of products and attention [fp32]\n"                  \
+      "  --recompute cheap|none               what backward makes again is not saved [cheap]\n"    \
+      "  --routing learned|uniform|random     experts of a token: the router's choice, or, whatever\n" \
+      "                                       the router, even or random loads [learned]\n"        \
       DRIVER_SET)                                                                                  \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", DRIVER_SET)                                                                 \

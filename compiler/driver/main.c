@@ -26,7 +26,7 @@ static void print_usage(FILE *out) {
 
 static int options_of(const char *command) {
     static const struct { const char *name; int options; } takers[] = {
-        { "train", FOR_TRAIN },
+        { "train", FOR_TRAIN | FOR_SPEC },
         { "resume", FOR_RESUME },
         { "eval", FOR_EVAL },
         { "sample", FOR_SAMPLE },
@@ -40,10 +40,14 @@ static int print_help(int command) {
     printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments,
            commands[command].summary);
     Text text = { 0 };
-    text_add(&text, commands[command].options);
     if (options_of(commands[command].name))
         options_help(options_of(commands[command].name), &text);
-    printf("\noptions [defaults]\n%s", text_cstr(&text));
+    text_add(&text, commands[command].options);
+    bool of_run = options_of(commands[command].name) & (FOR_RESUME | FOR_EVAL);
+    printf("\noptions [%s]\n%s",
+           of_run ? "defaults of a new run; what is not given stays as this run has it"
+                  : "defaults",
+           text_cstr(&text));
     text_finish(&text);
     return 0;
 }

@@ -205,7 +205,7 @@ static void print_largest(const PlanProgram *program, Arena *scratch) {
         if (program->buffers[i].region == REGION_act) act[n++] = &program->buffers[i];
     }
     qsort(act, n, sizeof *act, by_size);
-    printf("  largest buffers of act\n");
+    if (n) printf("  largest buffers of act\n");
     for (size_t i = 0; i < n && i < LARGEST; i++) {
         char text[32];
         printf("    %10s  live %4d..%-4d  %s%s%s\n", bytes_text(act[i]->bytes, text), act[i]->first,
@@ -280,8 +280,8 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
     fputs(text_cstr(&dump), stdout);
     text_finish(&dump);
     if (!plan) return print_refusal(model);
-    print_plan(plan, arena);
     int result = args->out ? write_plan(plan, args->out) : 0;
+    if (!result) print_plan(plan, arena);
     plan_destroy(plan);
     return result;
 }

@@ -274,7 +274,7 @@ Model *spec_load(const char *path, const SpecOptions *options, Text *error) {
     if (!arena)
         text_printf(error, "%s: error: out of memory\n", path);
     else if (file_read(path, arena, &text, &bytes) != OK)
-        text_printf(error, "error: %s\n", status_message());
+        text_printf(error, "moec: error: %s\n", status_message());
     else
         m = spec_load_text(path, text, bytes, options, error);
     arena_destroy(arena);

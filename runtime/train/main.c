@@ -30,18 +30,18 @@ static void print_help(const char *usage, int options) {
 static void print_usage(void) {
     print_help("moec-run PLAN [SAMPLE-PLAN] --data FILE... --out RUN [--steps N] [--seconds S]: "
                "train a saved plan\n"
-               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN (see --help)",
+               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN: each has its --help",
                FOR_TRAIN);
 }
 
 static Status train_plans(const char *const *words, int n, Options *options) {
     if (n < 1 || n > 2)
         return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
-    if (options->given[OPT_batch] || options->given[OPT_microbatch])
-        return status_fail(ERR_ARGUMENT, "--batch and --microbatch are decided by the plan");
     for (int i = 0; i < N_OPTIONS; i++)
         if ((option_info[i].commands & FOR_SPEC) && options->given[i])
-            return status_fail(ERR_ARGUMENT, "%s is decided by the plan", option_info[i].flag);
+            return status_fail(ERR_ARGUMENT, "%s is decided by the plan\n  hint: 'moec plan --help' has what "
+                               "a plan is made with",
+                               option_info[i].flag);
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     Plan *plans[2] = { 0 };

@@ -156,8 +156,8 @@ static Status start(Trainer *t) {
                          "sequences", (json_int_t)t->data->train.n_sequences);
     if (!t->extra) return status_fail(ERR_MEMORY, "no memory for the record of the run");
     progress_say(&t->progress,
-                 "%s: %.2f M tokens of data, %lld tokens per step, %d threads, memory %.1f MiB",
-                 t->plan->model, (double)t->data->train.n_targets / 1e6,
+                 "%s: %lld tokens of data, %lld tokens per step, %d threads, memory %.1f MiB",
+                 t->plan->model, (long long)t->data->train.n_targets,
                  (long long)t->tokens_per_step, exec_threads(t->exec),
                  (double)plan_peak(t->plan) / 1048576);
     Text text = { 0 };

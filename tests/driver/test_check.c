@@ -81,6 +81,9 @@ static void parts(void **state) {
     o = check(MODELS "deepseek_v3.lua");
     assert_non_null(strstr(o.out, "+ 11.6101 B for multi-token prediction"));
     assert_null(strstr(o.out, "embedding.w")); // the list comes with -v only
+    o = check(MODELS "olmo3_7b.lua"); // no router, one loss
+    assert_non_null(strstr(o.out, " nodes, 1 loss, 0 metrics"));
+    assert_non_null(strstr(o.out, " GFLOP per token\n"));
 }
 
 static void refusals(void **state) {
@@ -90,9 +93,9 @@ static void refusals(void **state) {
     } cases[] = {
         { MODELS "tiny.lua expert=16", "hint: did you mean 'experts'? arguments: experts" },
         { MODELS "tiny.lua experts=many", "expected an integer like 8" },
-        { MODELS "none.lua", "none.lua" },
-        { MODELS, "folder" },
-        { "", "expected a spec" },
+        { MODELS "none.lua", "moec: error: cannot open " MODELS "none.lua" },
+        { MODELS, "moec: error: " MODELS " is a folder, expected a file" },
+        { "", "no SPEC given" },
         { "-- -v", "-v" },
         { "-- " MODELS "tiny.lua -v", "expected key=value after the spec, got -v" },
         { "-x " MODELS "tiny.lua", "unknown option -x" },

@@ -108,7 +108,7 @@ static void set_fields(void **state) {
 
     expect_exit(0, COMMAND(small.moec, "plan", small.spec, "--set", zero));
     expect_exit(0, COMMAND(small.moec, "check", small.spec, "--set", zero));
-    assert_non_null(strstr(command_output(), " 1 losses"));
+    assert_non_null(strstr(command_output(), " 1 loss, "));
     char *wrong = "--set=layers.*.fnn.router.balance_loss=0";
     const char *says = "error: --set: no block is called at 'layers.*.fnn.router'\n"
                        "  hint: did you mean 'layers.*.ffn.router.balance_loss'?\n";
@@ -123,7 +123,7 @@ static void set_fields(void **state) {
     expect_exit(2, small_train(&small, path_in(small.folder, "wrong"), "1", table));
     expect_error("--set: unknown path 'optim.lrr' of 'train'\n  hint: did you mean optim.lr?");
     expect_exit(2, COMMAND(small.moec, "check", small.spec, "--set"));
-    expect_error("moec check: error: expected ADDRESS.FIELD=VALUE after --set\n");
+    expect_error("moec: error: expected ADDRESS.FIELD=VALUE after --set\n");
     expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--set", "a.b"));
     expect_error("moec: error: --set: expected ADDRESS.FIELD=VALUE, got 'a.b'\n");
 }
