@@ -9,6 +9,7 @@
 #ifndef MOEC_DRIVER_H
 #define MOEC_DRIVER_H
 
+#include "compiler/model/model.h"
 #include "runtime/base/base.h"
 
 #define DRIVER_SET                                                                                 \
@@ -24,9 +25,7 @@
     X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
       "lower to a plan: kernels, bytes, addresses, peak",                                          \
       "  -o FILE                              write the plan, for moec-run\n"                       \
-      "  -d LETTERS                           print the graph after these passes: p precision,\n"  \
-      "                                       l loss, r recompute, f fuse, d describe, c chunk,\n" \
-      "                                       s schedule, a place\n"                              \
+      "  -d LETTERS                           print the graph after these passes; -d ? lists them\n" \
       "  --microbatch TOKENS                  computed at once [about 2048]\n"                     \
       "  --microbatches N                     per step [1]\n"                                     \
       "  --precision fp32|bf16                of products and attention [fp32]\n"                  \
@@ -44,6 +43,9 @@
 DRIVER_COMMANDS(X)
 #undef X
 
+// Prints why the model was refused, with its place in the spec where it has one; returns the exit
+// status.
+int driver_refuse(const Model *model);
 // Prints "moec: error: " and this thread's last failure to stderr; returns its exit status.
 int driver_fail(Status status);
 

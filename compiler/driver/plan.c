@@ -247,16 +247,6 @@ static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
                        (long long)args->microbatch, (long long)sequence);
 }
 
-static int print_refusal(const Model *model) {
-    const Diag *diag = &model->diag;
-    Text text = { 0 };
-    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
-               &text);
-    fputs(text_cstr(&text), stderr);
-    text_finish(&text);
-    return status_exit(ERR_INPUT);
-}
-
 static int write_plan(const Plan *plan, const char *path) {
     Text text = { 0 };
     plan_print(plan, &text);
@@ -279,7 +269,7 @@ static int plan_model(Model *model, PlanArgs *args, Arena *arena) {
     Plan *plan = lower_model(model, &options);
     fputs(text_cstr(&dump), stdout);
     text_finish(&dump);
-    if (!plan) return print_refusal(model);
+    if (!plan) return driver_refuse(model);
     int result = args->out ? write_plan(plan, args->out) : 0;
     if (!result) print_plan(plan, arena);
     plan_destroy(plan);

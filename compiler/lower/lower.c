@@ -135,15 +135,23 @@ static bool lower_program(Lower *l, Program program) {
     return done;
 }
 
+// "p precision, l loss, ..": what -d takes.
+static void hint_dumps(Model *m) {
+    Text text = { 0 };
+    for (int i = 0; i < COUNT_OF(passes); i++)
+        if (passes[i].dump)
+            text_printf(&text, "%s%c %s", text.bytes ? ", " : "", passes[i].letter, passes[i].name);
+    diag_hint(m, "%s", text_cstr(&text));
+    text_finish(&text);
+}
+
 static bool check_dump(Lower *l) {
     for (const char *c = l->options->dump; c && *c; c++) {
         int i = 0;
         while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
         if (i < COUNT_OF(passes)) continue;
         lower_fail(l, 0, "no pass '%c' to dump", *c);
-        diag_hint(l->from,
-                  "p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a "
-                  "place");
+        hint_dumps(l->from);
         return false;
     }
     return true;
