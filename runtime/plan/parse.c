@@ -462,9 +462,12 @@ static void parse_interface(Parser *p, PlanProgram *program) {
         PlanMetric *metric =
             ARENA_PUSH(arena, program->metrics, program->n_metrics, program->cap_metrics);
         metric->name = declaration(p, &metrics, program->n_metrics - 1, "a metric's name");
-        literal(p, " weight ");
-        metric->weight = number(p, "a weight");
-        literal(p, " ");
+        metric->sum = accept(p, " sum ");
+        if (!metric->sum) {
+            literal(p, " weight ");
+            metric->weight = number(p, "a weight");
+            literal(p, " ");
+        }
         metric->buffer = reference(p, &p->buffers, "a buffer");
         newline(p);
     }

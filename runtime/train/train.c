@@ -178,28 +178,13 @@ static void finish(Trainer *t) {
 
 /* One step ------------------------------------------------------------------------------------- */
 
-// Targets of the step `batch`.
-static StepTokens step_tokens(const DataBatch *batch, int64_t microbatches) {
-    StepTokens tokens = { 0 };
-    double squares = 0;
-    for (int64_t i = 0; i < microbatches; i++) {
-        DataBatch one = *batch;
-        one.sequences += i * batch->per_microbatch;
-        double n = (double)data_batch_targets(&one, batch->per_microbatch);
-        tokens.valid += n;
-        squares += n * n;
-    }
-    tokens.weighed = squares / fmax(tokens.valid, 1);
-    return tokens;
-}
-
-static Status write_metrics(Trainer *t, StepTokens tokens, double lr, double seconds) {
+static Status write_metrics(Trainer *t, double lr, double seconds) {
     bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
     double speed = (double)t->tokens_per_step / fmax(seconds, 1e-9);
     json_t *line = json_pack("{s:I, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
                              (json_int_t)t->state.tokens, "time", t->state.seconds);
     if (!line) return status_fail(ERR_MEMORY, "no memory for metrics");
-    TRY(metrics_of_program(t->exec, t->program, tokens, line));
+    TRY(metrics_of_program(t->exec, t->program, line));
     json_object_set_new(line, "optim/total grad norm",
                         isfinite(t->grad_norm) ? json_real(t->grad_norm) : json_null());
     optim_groups_record(t->groups, t->n_groups, lr, line);
@@ -241,8 +226,7 @@ static Status one_step(Trainer *t) {
         t->sequences[i] = data_sample(set, (uint64_t)options->seed, t->state.sample + i);
     DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches,
                         t->state.sample * set->sequence };
-    StepTokens tokens = step_tokens(&batch, t->plan->microbatches);
-    int64_t targets = (int64_t)tokens.valid;
+    int64_t targets = data_batch_targets(&batch, t->n_sequences);
     double lr = schedule_lr(options, t->state.step, t->state.seconds);
     float *scalars = exec_scalars(t->exec);
     schedule_scalars(options, t->state.step, lr, targets, scalars);
@@ -259,7 +243,7 @@ static Status one_step(Trainer *t) {
     t->state.seconds += seconds;
     t->state.lr = lr;
     t->state.skipped += scalars[SCALAR_skipped] != 0;
-    TRY(write_metrics(t, tokens, lr, seconds));
+    TRY(write_metrics(t, lr, seconds));
     return watch_skips(t);
 }
 

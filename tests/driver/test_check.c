@@ -60,7 +60,7 @@ static void ultra(void **state) {
         "olmo3moe-ultra: 63 layers, width 6144, vocabulary 100352, sequence 8192\n",
         "  parameters   1200.4845 B total, 58.3588 B active (57.7422 B without the input table)\n",
         "  tensors      943, 0 numbers of state\n",
-        " nodes, 124 losses, 61 metrics, 0 updates\n",
+        " nodes, 124 losses, 122 metrics, 0 updates\n",
         "  training     371.52 GFLOP per token, 287.834 MFLOP more in fp32 (routers)\n",
     };
     for (int i = 0; i < COUNT_OF(lines); i++) {
