@@ -48,18 +48,29 @@ static void print_line(const char *line, size_t bytes, Text *out) {
     }
 }
 
+// Columns that the byte takes where the line is shown: those of its character if it is the first
+// of one, 0 after that. Kana, ideographs, Hangul and what lies beyond them, mostly emoji, take two.
+static int columns_of(const char *line, size_t bytes, size_t i) {
+    if (i >= bytes) return 1;
+    if (is_control(line, bytes, i)) return 4;
+    unsigned char c = (unsigned char)line[i];
+    if (c >= 0x80 && c < 0xc0) return 0;
+    return (c >= 0xe3 && c <= 0xed) || c >= 0xf0 ? 2 : 1;
+}
+
 static void print_caret(const char *line, size_t bytes, Loc loc, Text *out) {
     size_t from = loc.col - 1u;
     text_add(out, "     | ");
     // Tabs stay tabs, so that the caret stands under its column whatever their width.
     for (size_t i = 0; i < from; i++) {
-        bool tab = i < bytes && line[i] == '\t', wide = i < bytes && is_control(line, bytes, i);
-        text_add(out, tab ? "\t" : wide ? "    " : " ");
+        bool tab = i < bytes && line[i] == '\t';
+        text_printf(out, "%*s", tab ? 1 : columns_of(line, bytes, i), tab ? "\t" : "");
     }
     text_add(out, "^");
     size_t to = from + (loc.len ? loc.len : 1u);
     if (to > bytes) to = bytes;
-    for (size_t i = from + 1; i < to; i++) text_add(out, is_control(line, bytes, i) ? "~~~~" : "~");
+    for (size_t i = from + 1; i < to; i++)
+        text_printf(out, "%.*s", columns_of(line, bytes, i), "~~~~");
     text_add(out, "\n");
 }
 
