@@ -78,10 +78,11 @@ static bool read_set(char *text, SpecArg *set) {
 int cmd_check(int argc, char **argv) {
     const char *path = NULL;
     bool verbose = false, words = false;
-    SpecArg *args = calloc((size_t)argc + 1, sizeof *args);
-    SpecArg *sets = calloc((size_t)argc + 1, sizeof *sets);
+    Arena *arena = arena_create();
+    SpecArg *args = ARENA_ARRAY(arena, SpecArg, argc + 1);
+    SpecArg *sets = ARENA_ARRAY(arena, SpecArg, argc + 1);
     SpecOptions options = { .args = args, .sets = sets };
-    int status = args && sets ? -1 : status_exit(ERR_MEMORY);
+    int status = -1;
     for (int i = 1; i < argc && status < 0; i++) {
         char *value = strchr(argv[i], '=');
         if (!words && !strcmp(argv[i], "--")) {
@@ -115,7 +116,6 @@ int cmd_check(int argc, char **argv) {
         model_destroy(m);
         text_finish(&error);
     }
-    free(args);
-    free(sets);
+    arena_destroy(arena);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
+#include "runtime/train/checkpoint.h"
 #include "runtime/train/options.h"
 
 static const struct {
@@ -99,10 +100,24 @@ static int run(int argc, char **argv) {
     return commands[command].run(argc - 1, argv + 1);
 }
 
+typedef struct Call {
+    int argc;
+    char **argv;
+    int result;
+} Call;
+
+static Status run_call(void *user) {
+    Call *call = user;
+    call->result = run(call->argc, call->argv);
+    return OK;
+}
+
 int main(int argc, char **argv) {
+    Call call = { argc, argv, 0 };
+    json_from_memory();
     file_hold_standard();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of its write
-    int result = run(argc, argv);
+    int result = memory_guard(run_call, &call) == OK ? call.result : driver_fail(ERR_MEMORY);
     if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
     return driver_fail(status_fail(ERR_IO, "the standard output cannot be written: %s",
                                    strerror(errno)));

@@ -293,7 +293,6 @@ static int load_and_plan(PlanArgs *args, Arena *arena) {
 
 int cmd_plan(int argc, char **argv) {
     Arena *arena = arena_create();
-    if (!arena) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
     PlanArgs args;
     Status status = read_args(&args, arena, argc, argv);
     int result = status == OK ? load_and_plan(&args, arena) : driver_fail(status);

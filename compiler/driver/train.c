@@ -180,7 +180,6 @@ static int load_and_train(int argc, char **argv, Options *options) {
 
 int cmd_train(int argc, char **argv) {
     Options *options = options_create();
-    if (!options) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
     int result = load_and_train(argc, argv, options);
     options_destroy(options);
     return result;

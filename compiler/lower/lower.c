@@ -128,7 +128,6 @@ bool lower_start(Lower *l, Program program) {
 static bool lower_program(Lower *l, Program program) {
     Lower here = *l;
     here.arena = arena_create();
-    if (!here.arena) return lower_fail(l, 0, "out of memory");
     bool done = lower_start(&here, program) && run_passes(&here);
     model_destroy(here.m);
     arena_destroy(here.arena);
@@ -228,9 +227,8 @@ Plan *lower_model(Model *model, const LowerOptions *options) {
     Lower l = { .from = model, .options = options, .shared = &shared };
     if (!check_options(&l)) return NULL;
     l.plan = plan_create();
-    l.codegen = l.plan ? codegen_create(l.plan) : NULL;
-    bool done = l.codegen ? lower_programs(&l)
-                          : lower_fail(&l, 0, "%s", l.plan ? status_message() : "out of memory");
+    l.codegen = codegen_create(l.plan);
+    bool done = l.codegen ? lower_programs(&l) : lower_fail(&l, 0, "%s", status_message());
     codegen_destroy(l.codegen);
     model_destroy(shared.step);
     if (done) return l.plan;

@@ -427,20 +427,11 @@ static bool build(Model *to, const Model *from, Program program) {
 
 Model *model_program(Model *from, Program program) {
     Model *to = model_create();
-    jmp_buf oom;
-    if (!to || setjmp(oom)) {
-        model_destroy(to);
-        diag_set(from, "out of memory: expected room for the graph of program '%s'",
-                 program_name[program]);
-        return NULL;
-    }
-    arena_on_oom(to->arena, &oom);
     if (!build(to, from, program)) {
         from->diag = to->diag;
         memset(from->diag.blame, 0, sizeof from->diag.blame); // ids of the other graph
         model_destroy(to);
         return NULL;
     }
-    arena_on_oom(to->arena, NULL);
     return to;
 }

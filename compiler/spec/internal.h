@@ -103,6 +103,7 @@ typedef struct Spec {
     bool fatal;    // a limit was hit: the run ends, pcall or not
     int fatal_ref; // its Diag
     bool out_of_memory;
+    size_t starved; // bytes that the system refused Lua, 0: none
     Loc memory_loc;
     size_t logged;
 

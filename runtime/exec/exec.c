@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/device/pool.h"
+#include "runtime/exec/fence.h"
 #include "runtime/jit/jit.h"
 
 typedef struct Launch {
@@ -18,6 +19,13 @@ typedef struct Launch {
     uint32_t n_args;
 } Launch;
 
+// Pages of a region.
+typedef struct Pages {
+    void *at;
+    size_t bytes;
+    Held held;
+} Pages;
+
 struct Exec {
     Arena *arena;
     const Plan *plan;
@@ -25,6 +33,7 @@ struct Exec {
     Pool *pool;
     Jit *jit;
     char *regions[N_REGIONS]; // NULL: the plan has no byte in it
+    Pages pages[N_REGIONS];
     Launch **launches;        // per program, per instruction
     double **seconds;         // the same; NULL unless profiled
 };
@@ -32,6 +41,12 @@ struct Exec {
 enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 
 /* Creation ------------------------------------------------------------------------------------ */
+
+static void unmap(void *user) {
+    Pages *pages = user;
+    memory_drop(&pages->held);
+    if (pages->at) munmap(pages->at, pages->bytes);
+}
 
 static Status map_region(Exec *exec, int region, bool small_pages) {
     int64_t bytes = exec->plan->region_bytes[region];
@@ -45,6 +60,9 @@ static Status map_region(Exec *exec, int region, bool small_pages) {
                            (long long)bytes, region, strerror(errno));
     }
     exec->regions[region] = at;
+    exec->pages[region].at = at;
+    exec->pages[region].bytes = (size_t)bytes;
+    memory_hold(&exec->pages[region].held, unmap, &exec->pages[region]);
     // Both are wishes. Huge pages save table walks; small ones count exactly what is touched.
     madvise(at, (size_t)bytes, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     return OK;
@@ -87,7 +105,6 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
 Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
     *out = NULL;
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory to execute a plan");
     Exec *exec = ARENA_NEW(arena, Exec);
     exec->arena = arena;
     exec->plan = plan;
@@ -103,10 +120,7 @@ Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
 
 void exec_destroy(Exec *exec) {
     if (!exec) return;
-    for (int region = 0; region < N_REGIONS; region++) {
-        if (exec->regions[region])
-            munmap(exec->regions[region], (size_t)exec->plan->region_bytes[region]);
-    }
+    for (int region = 0; region < N_REGIONS; region++) unmap(&exec->pages[region]);
     pool_destroy(exec->pool);
     jit_destroy(exec->jit);
     arena_destroy(exec->arena);
@@ -114,18 +128,37 @@ void exec_destroy(Exec *exec) {
 
 /* Running ------------------------------------------------------------------------------------- */
 
+static void fence_regions(const Exec *exec, bool closed) {
+    for (int region = 0; FENCED && region < N_REGIONS; region++)
+        if (exec->regions[region])
+            fence(exec->regions[region], exec->plan->region_bytes[region], closed);
+}
+
+static void fence_operands(const PlanProgram *program, int32_t i, void *const *args, bool closed) {
+    const PlanInstr *instr = &program->instrs[i];
+    for (uint32_t k = 0; FENCED && k < instr->n_operands; k++) {
+        const PlanOperand *operand = &program->operands[instr->operands + k];
+        int64_t whole = program->buffers[operand->buffer].bytes;
+        fence(args[k], operand->step ? operand->step : whole, closed);
+    }
+}
+
 static void run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
     const Launch *launch = &exec->launches[number][i];
+    const PlanProgram *program = &exec->plan->programs[number];
+    void *const *args = launch->args + (size_t)trip * launch->n_args;
     double *seconds = exec->seconds ? &exec->seconds[number][i] : NULL;
     double start = seconds ? time_seconds() : 0;
-    pool_run(exec->pool, launch->function, launch->args + (size_t)trip * launch->n_args,
-             launch->tiles);
+    fence_operands(program, i, args, false);
+    pool_run(exec->pool, launch->function, args, launch->tiles);
+    fence_operands(program, i, args, true);
     if (seconds) *seconds += time_seconds() - start;
 }
 
 static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanSegment *s = &program->segments[segment];
+    fence_regions(exec, true);
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
         int32_t n = repeat ? repeat->n : 1;
@@ -134,6 +167,7 @@ static void run_segment(Exec *exec, uint32_t number, uint32_t segment) {
         }
         i += n;
     }
+    fence_regions(exec, false);
 }
 
 // A NaN as a float, far out of any range as an index.

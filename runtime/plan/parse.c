@@ -601,11 +601,7 @@ Status plan_parse(const char *text, size_t bytes, Plan **out) {
     *out = NULL;
     p.plan = plan_create();
     p.scratch = arena_create();
-    if (!p.plan || !p.scratch) {
-        p.status = status_fail(ERR_MEMORY, "plan text: no memory to read %zu bytes", bytes);
-    } else {
-        parse_plan(&p);
-    }
+    parse_plan(&p);
     arena_destroy(p.scratch);
     if (p.status == OK) {
         *out = p.plan;

@@ -20,36 +20,55 @@ static bool good_line(const char *line, size_t n, int64_t step, MetricsVisit vis
     return keep;
 }
 
+typedef struct Lines {
+    FILE *file;
+    char *line;
+    size_t cap;
+    Held held;
+} Lines;
+
+static void close_lines(void *user) {
+    Lines *lines = user;
+    memory_drop(&lines->held);
+    free(lines->line);
+    fclose(lines->file);
+}
+
 // Cuts the file after its leading good lines. A line at a time: files of long runs are large.
 static Status cut(const char *path, int64_t step, MetricsVisit visit, void *user) {
-    FILE *file = fopen(path, "re");
-    if (!file) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    char *line = NULL;
-    size_t cap = 0;
+    Lines lines = { .file = fopen(path, "re") };
+    if (!lines.file)
+        return status_fail(status_errno(errno), "cannot open %s: %s", path, strerror(errno));
+    memory_hold(&lines.held, close_lines, &lines);
     off_t good = 0;
     ssize_t n;
-    while ((n = getline(&line, &cap, file)) > 0 && good_line(line, (size_t)n, step, visit, user))
+    while ((n = getline(&lines.line, &lines.cap, lines.file)) > 0 &&
+           good_line(lines.line, (size_t)n, step, visit, user))
         good += n;
-    bool failed = ferror(file) || (n > 0 && truncate(path, good) < 0);
-    Status status = failed ? status_fail(ERR_IO, "cannot cut %s: %s", path, strerror(errno)) : OK;
-    free(line);
-    fclose(file);
+    // getline also ends where it finds no memory.
+    bool failed = (n < 0 && !feof(lines.file)) || (n > 0 && truncate(path, good) < 0);
+    Status status =
+        failed ? status_fail(status_errno(errno), "cannot cut %s: %s", path, strerror(errno)) : OK;
+    close_lines(&lines);
     return status;
 }
 
 Status metrics_open(const char *path, int64_t step, MetricsVisit visit, void *user, FILE **out) {
     if (file_exists(path)) TRY(cut(path, step, visit, user));
     *out = fopen(path, "ae");
-    if (!*out) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (!*out) return status_fail(status_errno(errno), "cannot open %s: %s", path, strerror(errno));
     return OK;
 }
 
 Status metrics_write(FILE *file, const char *path, const json_t *object) {
-    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (!line) return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
-    bool good = fprintf(file, "%s\n", line) > 0 && fflush(file) == 0;
+    Text line = { 0 };
+    if (!json_print(object, JSON_COMPACT | JSON_REAL_PRECISION(9), &line)) {
+        text_finish(&line);
+        return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
+    }
+    bool good = fprintf(file, "%s\n", line.at) > 0 && fflush(file) == 0;
     int error = errno;
-    free(line);
+    text_finish(&line);
     if (good) return OK;
     bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
     return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),

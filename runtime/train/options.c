@@ -26,7 +26,6 @@ static void *field_of(const Options *options, OptionId id) {
 
 Options *options_create(void) {
     Arena *arena = arena_create();
-    if (!arena) return NULL;
     Options *options = ARENA_NEW(arena, Options);
     options->arena = arena;
     for (int i = 0; i < N_OPTIONS; i++) {

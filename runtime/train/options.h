@@ -153,7 +153,7 @@ typedef struct OptionInfo {
 } OptionInfo;
 extern const OptionInfo option_info[N_OPTIONS];
 
-Options *options_create(void); // at their defaults; NULL: out of memory
+Options *options_create(void); // at their defaults
 void options_destroy(Options *options);                        // NULL is fine
 // One value in the form a user writes it. `as` is what messages call the option: its flag or path.
 Status options_set(Options *options, OptionId id, const char *as, const char *value);

@@ -41,6 +41,7 @@ typedef struct Trainer {
     double flops;                // of a token, 0: unknown
     json_t *extra;               // into every manifest
     int lock;
+    Held locked;
     int64_t skips;               // in a row
     double loss, grad_norm;      // of the last step
     double step_seconds;         // smoothed
@@ -114,6 +115,13 @@ static Status restore(Trainer *t) {
     return OK;
 }
 
+static void unlock(void *user) {
+    Trainer *t = user;
+    memory_drop(&t->locked);
+    if (t->lock >= 0) close(t->lock);
+    t->lock = -1;
+}
+
 static Status start(Trainer *t) {
     const Options *options = t->options;
     TRY(schedule_check(options));
@@ -125,6 +133,7 @@ static Status start(Trainer *t) {
                            "the plan has no program 'eval', which --eval-interval needs");
     TRY(memory_check(t->plan, memory_available()));
     TRY(run_lock(t->job->run, &t->lock));
+    memory_hold(&t->locked, unlock, t);
     if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     progress_start(&t->progress, t->job->progress, options->log_interval);
     if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
@@ -141,7 +150,9 @@ static Status start(Trainer *t) {
     t->memory = train_memory(t->exec);
     exec_init(t->exec, (uint64_t)options->seed);
     // A run without a checkpoint was killed before its first: it starts again.
-    if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t));
+    bool any = false;
+    if (t->job->resume) TRY(checkpoint_any(t->job->run, &any));
+    if (any) TRY(restore(t));
     if (options->steps && t->state.step >= options->steps)
         progress_say(&t->progress, "nothing to train: the run has %lld steps, --steps is %lld",
                      (long long)t->state.step, (long long)options->steps);
@@ -169,7 +180,7 @@ static Status start(Trainer *t) {
 
 static void finish(Trainer *t) {
     journal_close(&t->journal);
-    if (t->lock >= 0) close(t->lock);
+    unlock(t);
     json_decref(t->extra);
     exec_destroy(t->exec);
     data_close(t->data);
@@ -367,10 +378,6 @@ static Status conclude(Trainer *t) {
 
 Status train_run(const TrainJob *job) {
     Arena *arena = arena_create();
-    if (!arena) {
-        data_close(job->data);
-        return status_fail(ERR_MEMORY, "out of memory");
-    }
     Trainer t = { .job = job,
                   .options = job->options,
                   .plan = job->plan,
