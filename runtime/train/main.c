@@ -30,7 +30,8 @@ static void print_help(const char *usage, int options) {
 static void print_usage(void) {
     print_help("moec-run PLAN [SAMPLE-PLAN] --data FILE... --out RUN [--steps N] [--seconds S]: "
                "train a saved plan\n"
-               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN: each has its --help",
+               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN: each has its "
+               "--help",
                FOR_TRAIN);
 }
 
@@ -39,8 +40,9 @@ static Status train_plans(const char *const *words, int n, Options *options) {
         return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
     for (int i = 0; i < N_OPTIONS; i++)
         if ((option_info[i].commands & FOR_SPEC) && options->given[i])
-            return status_fail(ERR_ARGUMENT, "%s is decided by the plan\n  hint: 'moec plan --help' has what "
-                               "a plan is made with",
+            return status_fail(ERR_ARGUMENT,
+                               "%s is decided by the plan\n  hint: 'moec plan --help' has what a "
+                               "plan is made with",
                                option_info[i].flag);
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");

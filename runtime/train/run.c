@@ -142,7 +142,7 @@ Status plan_read(const char *path, Plan **out) {
     Status status = file_read(path, arena, &text, &bytes);
     if (status == OK && plan_parse(text, bytes, out) != OK) {
         char *message = arena_strdup(arena, status_message());
-        bool other = bytes < 5 || memcmp(text, "plan ", 5); // a spec, more likely than a damaged plan
+        bool other = bytes < 5 || memcmp(text, "plan ", 5); // a spec, perhaps
         status = status_fail(ERR_FORMAT, "%s: %s%s", path, message,
                              other ? "\n  hint: 'moec plan SPEC -o FILE' writes a plan" : "");
     }
