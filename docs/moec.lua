@@ -304,8 +304,9 @@ function m.max(a, b) end
 ---@param options? table keep
 function m.mean(x, axis, options) end
 
---- same: logged under its address, reduced like a loss
-function m.metric(name, x) end
+--- same, or a vector: logged under its address, reduced like a loss or added up over the step
+---@param options? table sum=false
+function m.metric(name, x, options) end
 
 --- broadcast: m.min(a, b), m.clamp(x, lo, hi)
 function m.min(a, b) end
@@ -338,7 +339,7 @@ function m.rms_norm(x, gain, options) end
 ---@param options? table pairs="half", factor=1
 function m.rotate(x, freq, options) end
 
---- int [T, k] → route: plan where every copy goes; records load and drops as metrics
+--- int [T, k] → route: plan where every copy goes; records load and dropped, counts over the step, as metrics
 ---@param options? table capacity
 function m.route(ids, E, options) end
 

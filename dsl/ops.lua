@@ -201,7 +201,10 @@ function m.route(ids, experts, options)
               "capacity")
   end
   local route = core.route(ids, experts, capacity)
-  core.metric("load", m.histogram(ids, experts))
+  local load = m.histogram(ids, experts)
+  local chosen = ids:size(-1) * core.n_valid("microbatch")
+  core.metric("load", load, { sum = true })
+  core.metric("dropped", chosen - m.sum(load), { sum = true })
   return route
 end
 

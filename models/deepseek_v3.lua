@@ -1,8 +1,10 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- DeepSeek-V3: latent attention, groups of experts with a balancing bias, multi-token prediction.
--- Source: configuration of the published checkpoint (shapes, groups, scale, theta, eps); training
--- constants (balance loss 1e-4, rate of the bias 0.001, weight of MTP 0.3, init 0.006, 4,096
--- tokens) are the technical report's.
+-- Sources: deepseek-ai/DeepSeek-V3, inference/configs/config_671B.json and inference/model.py (shapes,
+-- groups, scale 2.5, theta 10,000, eps 1e-6); transformers 5.24.0, DeepseekV3Config, which agrees and
+-- has neighbours as pairs. Training constants are the technical report's (section 4.2: balance loss 1e-4,
+-- as Megatron-Bridge has it, rate of the bias 0.001, weight of MTP 0.3 for the first 10 T tokens, init
+-- 0.006, 4,096 tokens before the context grows).
 local m = require "moec"
 
 local depth = m.arg("mtp", 1)

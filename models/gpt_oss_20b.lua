@@ -1,6 +1,9 @@
 -- SPDX-License-Identifier: Apache-2.0
--- GPT-OSS 20B: sinks, clamped gated activation with biases, windows in every other layer. Source:
--- transformers' GptOssConfig (theta, stretching, window, clamp, gain of the sigmoid, eps).
+-- GPT-OSS 20B: sinks, clamped gated activation with biases, windows in every other layer. Sources:
+-- transformers 5.24.0, GptOssConfig (theta 150,000, stretching, window 128, clamp 7, gain 1.702, eps 1e-5),
+-- and openai/gpt-oss, gpt_oss/torch/model.py, which agrees; 24 layers of 32 experts are the smaller
+-- checkpoint's. How it was trained is not published: no balance loss (transformers' 0.001 and the
+-- 0.9 that OLMo-core 3.0.0 takes are for tuning).
 local m = require "moec"
 
 local function clamped(gate, up)

@@ -1,5 +1,7 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Mixtral 8x7B. Source: configuration of the published checkpoint Mixtral-8x7B-v0.1.
+-- Mixtral 8x7B. Sources: transformers 5.24.0, MixtralConfig (shapes, theta 1e6, eps 1e-5, no window);
+-- config.json of Mixtral-8x7B-v0.1 as TensorRT-LLM's test_modeling_mixtral.py repeats it (32,768
+-- tokens, balance loss 0.02, where the class's default is 0.001).
 local m = require "moec"
 
 return m.model {

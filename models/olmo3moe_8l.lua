@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The 8-layer benchmark model of OLMo-core 3 (facts: its example moe_8l_common): one dense layer as
+-- The 8-layer benchmark model of OLMo-core 3 (its src/examples/olmo_ddp/moe_8l_common.py): one dense layer as
 -- wide as a token's experts together, seven MoE layers; experts=8, 32, 48, 64 or 128.
 local m = require "moec"
 

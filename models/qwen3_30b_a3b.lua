@@ -1,6 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
--- Qwen3-30B-A3B. Source: transformers' Qwen3MoeConfig and the published checkpoint (theta, eps,
--- balance loss, normalised choices); the balance over the whole batch is the Qwen3 report's.
+-- Qwen3-30B-A3B. Sources: transformers 5.24.0, Qwen3MoeConfig (shapes, eps 1e-6, balance loss 0.001);
+-- Megatron-Bridge, test_qwen3_moe_bridge.py after the published config.json (48 layers, heads of 128,
+-- theta 1e6, normalised choices; its successors of 2507 have theta 1e7). That balance is taken over the
+-- whole batch is the Qwen3 report's.
 local m = require "moec"
 
 return m.model {

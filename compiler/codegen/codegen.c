@@ -139,18 +139,14 @@ Codegen *codegen_create(Plan *plan) {
         text_finish(&text);
         if (status != OK) return NULL;
     }
-    Codegen *cg = calloc(1, sizeof *cg);
-    if (!cg) {
-        status_fail(ERR_MEMORY, "out of memory");
-        return NULL;
-    }
+    Codegen *cg = memory_alloc(sizeof *cg);
     cg->plan = plan;
     cg->prelude = plan->sources[0].text;
     cg->cuda = target.cuda;
     return cg;
 }
 
-void codegen_destroy(Codegen *cg) { free(cg); }
+void codegen_destroy(Codegen *cg) { memory_free(cg); }
 
 static bool find_kernel(const Plan *plan, Hash hash, uint32_t *out) {
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
@@ -220,7 +216,6 @@ Status codegen_kernel(Codegen *cg, const KernelDesc *desc, uint32_t *out) {
     text_finish(&text);
     if (find_kernel(cg->plan, hash, out)) return OK;
     Arena *scratch = arena_create();
-    if (!scratch) return status_fail(ERR_MEMORY, "out of memory");
     Status status;
     TRY_GOTO(make_kernel(cg, desc, hash, scratch, &source), done);
     *out = cg->plan->n_kernels - 1;

@@ -113,7 +113,6 @@ static Status expand(const char *name, const char *at, const Hole *holes, int n_
 
 Status template_expand(const char *name, const Hole *holes, int n_holes, Text *out) {
     Arena *scratch = arena_create();
-    if (!scratch) return status_fail(ERR_MEMORY, "out of memory");
     const char *text;
     Status status;
     TRY_GOTO(template_read(name, scratch, &text), done);

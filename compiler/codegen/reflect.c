@@ -73,8 +73,15 @@ typedef struct Reader {
     Status status;
 } Reader;
 
+static void dispose_string(void *string) {
+    clang.disposeString(*(CXString *)string);
+}
+
 static char *take_string(Arena *arena, CXString string) {
+    Held held;
+    memory_hold(&held, dispose_string, &string);
     char *copy = arena_strdup(arena, clang.getCString(string) ? clang.getCString(string) : "");
+    memory_drop(&held);
     clang.disposeString(string);
     return copy;
 }
@@ -102,15 +109,22 @@ static enum CXChildVisitResult visit(CXCursor cursor, CXCursor parent, CXClientD
     return CXChildVisit_Break;
 }
 
+static void dispose_diagnostic(void *diagnostic) {
+    clang.disposeDiagnostic(diagnostic);
+}
+
 // The first error of the parse, if any.
 static Status check_diagnostics(Reader *r) {
     unsigned n = clang.getNumDiagnostics(r->unit);
     for (unsigned i = 0; i < n && r->status == OK; i++) {
         CXDiagnostic d = clang.getDiagnostic(r->unit, i);
+        Held held;
+        memory_hold(&held, dispose_diagnostic, d);
         if (clang.getDiagnosticSeverity(d) >= CXDiagnostic_Error)
             r->status = status_fail(ERR_COMPILE, "%s: %s",
                                     place(r->arena, clang.getDiagnosticLocation(d)),
                                     take_string(r->arena, clang.getDiagnosticSpelling(d)));
+        memory_drop(&held);
         clang.disposeDiagnostic(d);
     }
     return r->status;
@@ -180,6 +194,14 @@ static Status read_entry(Reader *r, PlanArg **args, uint32_t *n_args) {
     return read_tile(r, clang.Cursor_getArgument(r->found, (unsigned)n - 1), "tile_end");
 }
 
+static void dispose_index(void *index) {
+    clang.disposeIndex(index);
+}
+
+static void dispose_unit(void *unit) {
+    clang.disposeTranslationUnit(unit);
+}
+
 static Status parse(bool cuda, const Text *unit, const char *entry, Arena *arena, PlanArg **args,
                     uint32_t *n_args) {
     pthread_once(&clang_once, load_libclang);
@@ -197,13 +219,21 @@ static Status parse(bool cuda, const Text *unit, const char *entry, Arena *arena
     const char *file_name = cuda ? "kernel.cu" : "kernel.c";
     struct CXUnsavedFile file = {file_name, unit->at, unit->bytes};
     CXIndex index = clang.createIndex(0, 0);
+    Held held_index, held_unit;
+    memory_hold(&held_index, dispose_index, index);
     Reader r = {.entry = entry, .cuda = cuda, .arena = arena, .status = OK};
     enum CXErrorCode code = clang.parseTranslationUnit2(index, file_name, flags, n_flags, &file, 1,
                                                         CXTranslationUnit_None, &r.unit);
-    Status status = code == CXError_Success
-                        ? read_entry(&r, args, n_args)
-                        : status_fail(ERR_COMPILE, "libclang cannot parse %s", entry);
-    if (code == CXError_Success) clang.disposeTranslationUnit(r.unit);
+    Status status = OK;
+    if (code == CXError_Success) {
+        memory_hold(&held_unit, dispose_unit, r.unit);
+        status = read_entry(&r, args, n_args);
+        memory_drop(&held_unit);
+        clang.disposeTranslationUnit(r.unit);
+    } else {
+        status = status_fail(ERR_COMPILE, "libclang cannot parse %s", entry);
+    }
+    memory_drop(&held_index);
     clang.disposeIndex(index);
     return status;
 }
@@ -247,7 +277,6 @@ Status reflect(bool cuda, const char *prelude, const char *source, const char *e
     Text unit = {0}, table = {0}, key_text = {0};
     Arena *scratch = arena_create();
     Status status = OK;
-    if (!scratch) return status_fail(ERR_MEMORY, "out of memory");
     if (cuda) TRY_GOTO(template_expand("cuda/shim.h", NULL, 0, &unit), done);
     text_printf(&unit, "%s%s", prelude, source);
     Hash text_hash = hash_bytes(unit.at, unit.bytes);

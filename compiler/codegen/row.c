@@ -30,7 +30,6 @@ Status row_function(const KernelDesc *desc, const RowBody *body, const char *nam
                     Text *arguments) {
     TRY(row_check(desc, body));
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     Row row = { .arena = arena, .desc = desc, .body = body, .m = body->model };
     Status status;
     TRY_GOTO(row_build(&row), done);

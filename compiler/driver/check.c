@@ -52,16 +52,19 @@ static void print_model(const Model *m, bool verbose) {
     printf(", %s active (%s without the input table)\n", amount((double)c.active, a),
            amount((double)c.active_without_table, b));
     printf("  tensors      %d, %lld numbers of state\n", c.tensors, (long long)c.state);
-    printf("  graph        %u nodes, %u losses, %u metrics, %u updates\n", m->n_nodes - 1,
-           m->n_losses, m->n_metrics, m->n_updates);
-    printf("  training     %s per token, %s more in fp32 (routers)\n",
-           flops(c.train_flops_per_token, a), flops(c.router_flops_per_token, b));
+    printf("  graph        %u nodes, %u loss%s, %u metrics, %u updates\n", m->n_nodes - 1,
+           m->n_losses, m->n_losses == 1 ? "" : "es", m->n_metrics, m->n_updates);
+    printf("  training     %s per token", flops(c.train_flops_per_token, a));
+    if (c.router_flops_per_token > 0)
+        printf(", %s more in fp32 (routers)", flops(c.router_flops_per_token, b));
+    printf("\n");
 }
 
 static int usage(const char *problem, const char *word) {
-    fprintf(stderr, "moec check: error: %s%s\n  hint: moec check SPEC [key=value...] [-v] [--set ADDRESS.FIELD=VALUE]\n",
-            problem, word);
-    return status_exit(ERR_ARGUMENT);
+    return driver_fail(status_fail(ERR_ARGUMENT,
+                                   "%s%s\n  hint: moec check SPEC [key=value...] [-v] [--set "
+                                   "ADDRESS.FIELD=VALUE]",
+                                   problem, word));
 }
 
 static bool read_set(char *text, SpecArg *set) {
@@ -75,10 +78,11 @@ static bool read_set(char *text, SpecArg *set) {
 int cmd_check(int argc, char **argv) {
     const char *path = NULL;
     bool verbose = false, words = false;
-    SpecArg *args = calloc((size_t)argc + 1, sizeof *args);
-    SpecArg *sets = calloc((size_t)argc + 1, sizeof *sets);
+    Arena *arena = arena_create();
+    SpecArg *args = ARENA_ARRAY(arena, SpecArg, argc + 1);
+    SpecArg *sets = ARENA_ARRAY(arena, SpecArg, argc + 1);
     SpecOptions options = { .args = args, .sets = sets };
-    int status = args && sets ? -1 : status_exit(ERR_MEMORY);
+    int status = -1;
     for (int i = 1; i < argc && status < 0; i++) {
         char *value = strchr(argv[i], '=');
         if (!words && !strcmp(argv[i], "--")) {
@@ -100,7 +104,7 @@ int cmd_check(int argc, char **argv) {
             path = argv[i];
         }
     }
-    if (status < 0 && !path) status = usage("expected a spec", "");
+    if (status < 0 && !path) status = usage("no SPEC given", "");
     if (status < 0) {
         Text error = { 0 };
         Model *m = spec_load(path, &options, &error);
@@ -112,7 +116,6 @@ int cmd_check(int argc, char **argv) {
         model_destroy(m);
         text_finish(&error);
     }
-    free(args);
-    free(sets);
+    arena_destroy(arena);
     return status;
 }

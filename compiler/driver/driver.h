@@ -9,10 +9,12 @@
 #ifndef MOEC_DRIVER_H
 #define MOEC_DRIVER_H
 
+#include "compiler/model/model.h"
 #include "runtime/base/base.h"
 
 #define DRIVER_SET                                                                                 \
-    "  --set ADDRESS.FIELD=VALUE            of blocks, for example layers.*.ffn.router.balance_loss=0\n"
+    "  --set ADDRESS.FIELD=VALUE            a field of the spec's blocks, for example\n"                \
+    "                                       layers.*.ffn.router.balance_loss=0\n"
 
 // X(name, arguments, what it does, its own options: those of the option table are added)
 #define DRIVER_COMMANDS(X)                                                                         \
@@ -22,15 +24,16 @@
       DRIVER_SET)                                                                                  \
     X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
       "lower to a plan: kernels, bytes, addresses, peak",                                          \
-      "  -o FILE                              write the plan\n"                                    \
-      "  -d LETTERS                           print the graph after these passes\n"                \
+      "  -o FILE                              write the plan, for moec-run\n"                       \
+      "  -d LETTERS                           print the graph after these passes; -d ? lists them\n" \
       "  --device cpu|cuda[:N]|vgpu:ARCH      that it will run on\n"                               \
       "  --target cpu|cuda:ARCH               the same by architecture, for example cuda:sm_90a\n" \
-      "  --microbatch TOKENS                  computed at once\n"                                  \
-      "  --microbatches N                     per step\n"                                         \
-      "  --precision fp32|bf16                of products and attention\n"                         \
-      "  --recompute cheap|none               in backward\n"                                      \
-      "  --routing learned|uniform|random     experts of a token, whatever the router\n"           \
+      "  --microbatch TOKENS                  computed at once [about 2048]\n"                     \
+      "  --microbatches N                     per step [1]\n"                                     \
+      "  --precision fp32|bf16                of products and attention [fp32]\n"                  \
+      "  --recompute cheap|none               what backward makes again is not saved [cheap]\n"    \
+      "  --routing learned|uniform|random     experts of a token: the router's choice, or, whatever\n" \
+      "                                       the router, even or random loads [learned]\n"        \
       DRIVER_SET)                                                                                  \
     X(kernels, "SPEC [key=value...] --arch ARCH -o DIR",                                           \
       "a plan's kernels for GPUs: sources, code, report, C header; no GPU needed",                 \
@@ -48,6 +51,9 @@
 DRIVER_COMMANDS(X)
 #undef X
 
+// Prints why the model was refused, with its place in the spec where it has one; returns the exit
+// status.
+int driver_refuse(const Model *model);
 // Prints "moec: error: " and this thread's last failure to stderr; returns its exit status.
 int driver_fail(Status status);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
+#include "runtime/train/checkpoint.h"
 #include "runtime/train/options.h"
 
 static const struct {
@@ -26,7 +27,7 @@ static void print_usage(FILE *out) {
 
 static int options_of(const char *command) {
     static const struct { const char *name; int options; } takers[] = {
-        { "train", FOR_TRAIN },
+        { "train", FOR_TRAIN | FOR_SPEC },
         { "resume", FOR_RESUME },
         { "eval", FOR_EVAL },
         { "sample", FOR_SAMPLE },
@@ -40,10 +41,14 @@ static int print_help(int command) {
     printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments,
            commands[command].summary);
     Text text = { 0 };
-    text_add(&text, commands[command].options);
     if (options_of(commands[command].name))
         options_help(options_of(commands[command].name), &text);
-    printf("\noptions [defaults]\n%s", text_cstr(&text));
+    text_add(&text, commands[command].options);
+    bool of_run = options_of(commands[command].name) & (FOR_RESUME | FOR_EVAL);
+    printf("\noptions [%s]\n%s",
+           of_run ? "defaults of a new run; what is not given stays as this run has it"
+                  : "defaults",
+           text_cstr(&text));
     text_finish(&text);
     return 0;
 }
@@ -95,10 +100,24 @@ static int run(int argc, char **argv) {
     return commands[command].run(argc - 1, argv + 1);
 }
 
+typedef struct Call {
+    int argc;
+    char **argv;
+    int result;
+} Call;
+
+static Status run_call(void *user) {
+    Call *call = user;
+    call->result = run(call->argc, call->argv);
+    return OK;
+}
+
 int main(int argc, char **argv) {
+    Call call = { argc, argv, 0 };
+    json_from_memory();
     file_hold_standard();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of its write
-    int result = run(argc, argv);
+    int result = memory_guard(run_call, &call) == OK ? call.result : driver_fail(ERR_MEMORY);
     if ((fflush(stdout) == 0 && !ferror(stdout)) || result) return result;
     return driver_fail(status_fail(ERR_IO, "the standard output cannot be written: %s",
                                    strerror(errno)));

@@ -82,7 +82,7 @@ static void print_largest(const PlanProgram *program, Arena *scratch) {
         if (program->buffers[i].region == REGION_act) act[n++] = &program->buffers[i];
     }
     qsort(act, n, sizeof *act, by_size);
-    printf("  largest buffers of act\n");
+    if (n) printf("  largest buffers of act\n");
     for (size_t i = 0; i < n && i < LARGEST; i++) {
         char text[32];
         printf("    %10s  live %4d..%-4d  %s%s%s\n", bytes_text(act[i]->bytes, text), act[i]->first,
@@ -127,15 +127,14 @@ static int lower_and_print(PlanArgs *args, Arena *arena) {
     Plan *plan;
     int result = plan_args_lower(args, &plan);
     if (!plan) return result;
-    print_plan(plan, arena);
     result = args->out ? write_plan(plan, args->out) : 0;
+    if (!result) print_plan(plan, arena);
     plan_destroy(plan);
     return result;
 }
 
 int cmd_plan(int argc, char **argv) {
     Arena *arena = arena_create();
-    if (!arena) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
     PlanArgs args;
     Status status = plan_args_read(&args, ARGS_OF_PLAN, arena, argc, argv);
     int result = status == OK ? lower_and_print(&args, arena) : driver_fail(status);

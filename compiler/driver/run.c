@@ -11,6 +11,17 @@ int driver_fail(Status status) {
     return status_exit(status);
 }
 
+int driver_refuse(const Model *model) {
+    const Diag *diag = &model->diag;
+    Text text = { 0 };
+    if (!diag->loc.file) text_add(&text, "moec: ");
+    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
+               &text);
+    fputs(text_cstr(&text), stderr);
+    text_finish(&text);
+    return status_exit(ERR_INPUT);
+}
+
 static int finish(Status status) {
     return status == OK ? 0 : driver_fail(status);
 }

@@ -86,13 +86,8 @@ static Status choose_batch(Options *options, int64_t sequence) {
 
 static Plan *lower(Model *model, const LowerOptions *options) {
     Plan *plan = lower_model(model, options);
-    if (plan) return plan;
-    Text text = { 0 };
-    diag_print(model, model->diag.loc, model->diag.message, NULL, NULL, 0,
-               model->diag.hint[0] ? model->diag.hint : NULL, &text);
-    fputs(text_cstr(&text), stderr);
-    text_finish(&text);
-    return NULL;
+    if (!plan) driver_refuse(model);
+    return plan;
 }
 
 static bool leads_out(const char *path) {
@@ -190,7 +185,6 @@ static int load_and_train(int argc, char **argv, Options *options) {
 
 int cmd_train(int argc, char **argv) {
     Options *options = options_create();
-    if (!options) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
     int result = load_and_train(argc, argv, options);
     options_destroy(options);
     return result;

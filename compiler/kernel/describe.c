@@ -141,7 +141,6 @@ static void describe_body(const RowBody *b, Text *out) {
                                        "offsets", "slot_of_row", "row_of_slot", "acc"};
     const Model *m = b->model;
     Numbers numbers = {.arena = arena_create()};
-    if (!numbers.arena) return; // the caller meets the same shortage next
     text_printf(out, "on %c", "-TRES"[b->row]);
     if (b->route) text_printf(out, " %u", number(&numbers, b->route));
     text_add(out, "\n");

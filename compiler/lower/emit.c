@@ -268,7 +268,8 @@ static void emit_metrics(Lower *l, PlanProgram *program) {
         if (!found) continue; // nothing records it in this program
         *ARENA_PUSH(l->plan->arena, program->metrics, program->n_metrics, program->cap_metrics) =
             (PlanMetric){ arena_strdup(l->plan->arena, model_name(m, m->records[i].addr)),
-                          m->records[i].weight, l->buffers[found - 1].plan - 1 };
+                          m->records[i].weight, l->buffers[found - 1].plan - 1,
+                          m->records[i].sum };
     }
 }
 

@@ -128,11 +128,20 @@ bool lower_start(Lower *l, Program program) {
 static bool lower_program(Lower *l, Program program) {
     Lower here = *l;
     here.arena = arena_create();
-    if (!here.arena) return lower_fail(l, 0, "out of memory");
     bool done = lower_start(&here, program) && run_passes(&here);
     model_destroy(here.m);
     arena_destroy(here.arena);
     return done;
+}
+
+// "p precision, l loss, ..": what -d takes.
+static void hint_dumps(Model *m) {
+    Text text = { 0 };
+    for (int i = 0; i < COUNT_OF(passes); i++)
+        if (passes[i].dump)
+            text_printf(&text, "%s%c %s", text.bytes ? ", " : "", passes[i].letter, passes[i].name);
+    diag_hint(m, "%s", text_cstr(&text));
+    text_finish(&text);
 }
 
 static bool check_dump(Lower *l) {
@@ -141,9 +150,7 @@ static bool check_dump(Lower *l) {
         while (i < COUNT_OF(passes) && !(passes[i].letter == *c && passes[i].dump)) i++;
         if (i < COUNT_OF(passes)) continue;
         lower_fail(l, 0, "no pass '%c' to dump", *c);
-        diag_hint(l->from,
-                  "p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a "
-                  "place");
+        hint_dumps(l->from);
         return false;
     }
     return true;
@@ -227,10 +234,9 @@ Plan *lower_model(Model *model, const LowerOptions *options) {
     Lower l = { .from = model, .options = options, .shared = &shared };
     if (!check_options(&l)) return NULL;
     l.plan = plan_create();
-    if (l.plan) l.plan->target = arena_strdup(l.plan->arena, l.target);
-    l.codegen = l.plan ? codegen_create(l.plan) : NULL;
-    bool done = l.codegen ? lower_programs(&l)
-                          : lower_fail(&l, 0, "%s", l.plan ? status_message() : "out of memory");
+    l.plan->target = arena_strdup(l.plan->arena, l.target);
+    l.codegen = codegen_create(l.plan);
+    bool done = l.codegen ? lower_programs(&l) : lower_fail(&l, 0, "%s", status_message());
     codegen_destroy(l.codegen);
     model_destroy(shared.step);
     if (done) return l.plan;

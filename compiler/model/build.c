@@ -43,17 +43,9 @@ static void model_start(Model *m) {
 
 Model *model_create(void) {
     Arena *arena = arena_create();
-    if (!arena) return NULL;
-    jmp_buf oom;
-    if (setjmp(oom)) {
-        arena_destroy(arena);
-        return NULL;
-    }
-    arena_on_oom(arena, &oom);
     Model *m = ARENA_NEW(arena, Model);
     m->arena = arena;
     model_start(m);
-    arena_on_oom(arena, NULL);
     return m;
 }
 

@@ -83,10 +83,10 @@ typedef struct Param {
 } Param;
 
 typedef struct Loss { uint32_t node, addr; double weight; Loc loc; } Loss;   // addr "layers.2.ffn.router.balance"
-typedef struct Metric { uint32_t node, addr; Loc loc; } Metric;             // [T], [S], scalar or rowless vector
+typedef struct Metric { uint32_t node, addr; Loc loc; bool sum /* over the step; else as losses */; } Metric; // [T], [S], scalar or rowless vector
 typedef struct Update { uint32_t state, total, next; Loc loc; } Update;
 // What a program reports: slot i of `metrics`. One per loss, then one per metric, in order.
-typedef struct Record { uint32_t addr; int32_t n /* numbers */; double weight /* losses; 0: metric */; } Record;
+typedef struct Record { uint32_t addr; int32_t n /* numbers */; double weight /* losses; 0: metric */; bool sum; } Record;
 typedef struct SourceFile { const char *path, *text; } SourceFile;          // for locations and carets
 
 // What went wrong in the last call that returned 0 or false. The maker of the message knows no source

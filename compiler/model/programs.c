@@ -207,8 +207,23 @@ static uint32_t as_real(Model *m, uint32_t x) {
     return m->nodes[x].type.kind == KIND_INT ? model_op2(m, OP_MUL, x, one) : x;
 }
 
-static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, const char *what,
-                   int max_rank) {
+// A loss or a metric that is reduced like one: its part of the step's mean over valid tokens.
+static uint32_t share_of_mean(Model *m, uint32_t value) {
+    uint8_t row = m->nodes[value].type.row;
+    value = model_op2(m, OP_MUL, value, tokens_of_row(m, row));
+    if (row) value = model_row_sum(m, value, SET_ALL);
+    return model_op2(m, OP_MUL, value, model_generator(m, OP_INV_STEP, 0, NULL, 0));
+}
+
+// A metric that is added up: over valid tokens, over sequences, or as it is.
+static uint32_t share_of_sum(Model *m, uint32_t value) {
+    uint8_t row = m->nodes[value].type.row;
+    if (row == ROW_T) value = model_op2(m, OP_MUL, value, tokens_of_row(m, row));
+    return row ? model_row_sum(m, value, SET_ALL) : value;
+}
+
+static bool record(Model *m, uint32_t x, Loc loc, Record row, const char *what, int max_rank) {
+    uint32_t addr = row.addr;
     m->loc = loc;
     m->addr = addr;
     m->part = PART_FORWARD;
@@ -225,10 +240,8 @@ static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, 
         return program_fail(m, loc);
     }
     uint32_t value = as_real(m, x);
-    value = model_op2(m, OP_MUL, value, tokens_of_row(m, t.row));
-    if (t.row) value = model_row_sum(m, value, SET_ALL);
-    value = model_op2(m, OP_MUL, value, model_generator(m, OP_INV_STEP, 0, NULL, 0));
-    Record row = { addr, (int32_t)type_features(&t), weight };
+    value = row.sum ? share_of_sum(m, value) : share_of_mean(m, value);
+    row.n = (int32_t)type_features(&t);
     uint32_t index = m->n_records;
     *ARENA_PUSH(m->arena, m->records, m->n_records, m->cap_records) = row;
     return add_effect(m, OP_RECORD, index, &value, 1) || program_fail(m, loc);
@@ -237,13 +250,13 @@ static bool record(Model *m, uint32_t x, uint32_t addr, Loc loc, double weight, 
 static bool add_records(Copy *c) {
     for (uint32_t i = 0; i < c->from->n_losses; i++) {
         const Loss *loss = &c->from->losses[i];
-        if (!record(c->to, c->map[loss->node], loss->addr, loss->loc, loss->weight, "loss", 0))
-            return false;
+        Record row = { .addr = loss->addr, .weight = loss->weight };
+        if (!record(c->to, c->map[loss->node], loss->loc, row, "loss", 0)) return false;
     }
     for (uint32_t i = 0; i < c->from->n_metrics; i++) {
         const Metric *metric = &c->from->metrics[i];
-        if (!record(c->to, c->map[metric->node], metric->addr, metric->loc, 0, "metric", 1))
-            return false;
+        Record row = { .addr = metric->addr, .sum = metric->sum };
+        if (!record(c->to, c->map[metric->node], metric->loc, row, "metric", 1)) return false;
     }
     return true;
 }
@@ -414,20 +427,11 @@ static bool build(Model *to, const Model *from, Program program) {
 
 Model *model_program(Model *from, Program program) {
     Model *to = model_create();
-    jmp_buf oom;
-    if (!to || setjmp(oom)) {
-        model_destroy(to);
-        diag_set(from, "out of memory: expected room for the graph of program '%s'",
-                 program_name[program]);
-        return NULL;
-    }
-    arena_on_oom(to->arena, &oom);
     if (!build(to, from, program)) {
         from->diag = to->diag;
         memset(from->diag.blame, 0, sizeof from->diag.blame); // ids of the other graph
         model_destroy(to);
         return NULL;
     }
-    arena_on_oom(to->arena, NULL);
     return to;
 }

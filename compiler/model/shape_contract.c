@@ -168,7 +168,7 @@ static bool attend_heads(Shape *s, const Type *q, const Type *k, const Type *v) 
     for (int i = 0; i < 3; i++) {
         int32_t size = shape_arg(s, i)->dim[1];
         if (size <= MODEL_MAX_HEAD) continue;
-        return shape_fail(s, i, -1, "heads of %s have %d features (head_dim), expected up to %d",
+        return shape_fail(s, i, -1, "heads of %s have %d features, expected up to %d",
                           names[i], size, MODEL_MAX_HEAD);
     }
     if (q->dim[0] % k->dim[0]) {

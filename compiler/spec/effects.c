@@ -58,6 +58,17 @@ static int op_loss(lua_State *L) {
     return 0;
 }
 
+// m.metric(name, x, {sum}): whether the third argument says that values add up over the step.
+static bool is_summed(lua_State *L) {
+    check_options(L, 3, "metric", "sum");
+    if (!lua_istable(L, 3)) return false;
+    if (lua_getfield(L, 3, "sum") != LUA_TBOOLEAN && !lua_isnil(L, -1))
+        fault_simple(spec_of(L), "metric: sum must be a boolean, got %s", describe(L, -1));
+    bool sum = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return sum;
+}
+
 static int record_metric(lua_State *L, bool automatic) {
     Spec *S = spec_of(L);
     const char *name = need_name(L, 1, "metric");
@@ -71,8 +82,9 @@ static int record_metric(lua_State *L, bool automatic) {
                     "metric '%s' must be real [T], [S], a scalar or a vector, got %s", name,
                     kind_text(S, id));
     }
+    bool sum = is_summed(L);
     spec_here(S);
-    Metric metric = { .node = id, .loc = S->m->loc };
+    Metric metric = { .node = id, .loc = S->m->loc, .sum = sum };
     metric.addr = record_address(S, "metric", name, id, automatic);
     *ARENA_PUSH(S->m->arena, S->m->metrics, S->m->n_metrics, S->m->cap_metrics) = metric;
     return 0;

@@ -14,9 +14,12 @@
 #include "compiler/spec/spec.h"
 #include "runtime/base/embed.h"
 
+#ifndef MOEC_SPEC_STEPS // fuzzing wants fewer, for more inputs
+#define MOEC_SPEC_STEPS (20 * 1000 * 1000)
+#endif
+
 enum {
-    LIMIT_STEPS =
-        20 * 1000 * 1000,    // Lua instructions; work done in C is charged to the same account
+    LIMIT_STEPS = MOEC_SPEC_STEPS, // Lua instructions; work done in C counts too
     LIMIT_MEMORY = 64 << 20, // bytes of Lua values
     LIMIT_STRING = 64 << 10, // bytes of one string: bounds what one comparison or copy costs
     LIMIT_NODES = 1000 * 1000,
@@ -103,6 +106,7 @@ typedef struct Spec {
     bool fatal;    // a limit was hit: the run ends, pcall or not
     int fatal_ref; // its Diag
     bool out_of_memory;
+    size_t starved; // bytes that the system refused Lua, 0: none
     Loc memory_loc;
     size_t logged;
 

@@ -170,6 +170,18 @@ static int op_matmul(lua_State *L) {
     return push(L, id);
 }
 
+static bool has_wide_heads(Spec *S, uint32_t x) {
+    const Type *t = model_type(S->m, x);
+    return t->rank && t->dim[t->rank - 1] > MODEL_MAX_HEAD;
+}
+
+// The field behind a wrong attend: of m.attention, or of m.mla, which has other names for widths.
+static const char *attend_blames(Spec *S, uint32_t q, uint32_t v) {
+    if (!has_wide_heads(S, q) && !has_wide_heads(S, v)) return "kv_heads";
+    if (place_blames(S, "head_dim")) return "head_dim";
+    return has_wide_heads(S, q) ? "nope_dim" : "v_dim";
+}
+
 static int op_attend(lua_State *L) {
     Spec *S = spec_of(L);
     uint32_t args[5] = { need_tensor(L, 1, "attend", "q"), need_tensor(L, 2, "attend", "k"),
@@ -191,10 +203,9 @@ static int op_attend(lua_State *L) {
     if (!((float)scale > 0 && scale <= FLT_MAX))
         fault_simple(S, "attend: scale must be a finite number above 0, got %.14g", scale);
     attr.attend.scale = (float)scale;
-    bool wide = q->rank && q->dim[q->rank - 1] > MODEL_MAX_HEAD;
     spec_here(S);
     return push(L, spec_checked(S, model_node(S->m, OP_ATTEND, &attr, NULL, args, n),
-                                wide ? "head_dim" : "kv_heads"));
+                                attend_blames(S, args[0], args[2])));
 }
 
 /* Whole rows and moves ------------------------------------------------------------------------ */

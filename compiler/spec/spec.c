@@ -13,7 +13,9 @@ static const char *const dsl_files[] = { "dsl/ops.lua", "dsl/blocks.lua", "dsl/c
 
 /* Limits -------------------------------------------------------------------------------------- */
 
-// A refused request makes Lua collect and ask once more; only then does it raise an error.
+// A refused request makes Lua collect and ask once more; only then does it raise an error. Memory
+// that runs out in here is Lua's error first, since Lua is in the middle of its work, and leaves
+// the guard once the state is closed; in C functions it leaves at once.
 static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
     Spec *S = ud;
     size_t had = ptr ? old : 0; // without a pointer `old` is the kind of value
@@ -30,7 +32,10 @@ static void *allocate(void *ud, void *ptr, size_t old, size_t bytes) {
         return NULL;
     }
     void *at = realloc(ptr, bytes);
-    if (!at) return NULL;
+    if (!at) {
+        S->starved = bytes;
+        return NULL;
+    }
     S->used += bytes - had;
     if (bytes > had) S->churn += bytes - had;
     return at;
@@ -236,6 +241,10 @@ static const char *folder_of(Arena *arena, const char *path) {
     return slash == path ? "/" : arena_strndup(arena, path, (size_t)(slash - path));
 }
 
+static void close_lua(void *L) {
+    lua_close(L);
+}
+
 Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options,
                       Text *error) {
     Spec spec = { .options = options, .eps = 1e-6, .fatal_ref = LUA_NOREF }, *S = &spec;
@@ -246,19 +255,19 @@ Model *spec_load_text(const char *path, const char *text, size_t bytes, const Sp
     }
     S->arena = arena_create();
     S->m = model_create();
-    S->L = S->arena && S->m ? lua_newstate(allocate, S) : NULL;
-    if (S->L) {
-        *(Spec **)lua_getextraspace(S->L) = S;
-        S->folder = folder_of(S->arena, path);
-        char *copy =
-            arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
-        copy = sandbox_text(copy, &bytes);
-        Job job = { S, path, copy, bytes };
-        if (run_protected(S, &job, error)) result = S->m;
-        lua_close(S->L);
-    } else {
-        text_printf(error, "%s: error: out of memory\n", path);
-    }
+    S->L = lua_newstate(allocate, S);
+    if (!S->L) memory_fail(S->starved);
+    Held held;
+    memory_hold(&held, close_lua, S->L);
+    *(Spec **)lua_getextraspace(S->L) = S;
+    S->folder = folder_of(S->arena, path);
+    char *copy = arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
+    copy = sandbox_text(copy, &bytes);
+    Job job = { S, path, copy, bytes };
+    if (run_protected(S, &job, error)) result = S->m;
+    memory_drop(&held);
+    lua_close(S->L);
+    if (!result && S->starved) memory_fail(S->starved); // whatever became of it in the spec
     if (!result) model_destroy(S->m);
     arena_destroy(S->arena);
     Text *texts[] = { &S->message, &S->hint, &S->notes[0], &S->notes[1], &S->rendered };
@@ -271,10 +280,8 @@ Model *spec_load(const char *path, const SpecOptions *options, Text *error) {
     char *text;
     size_t bytes;
     Model *m = NULL;
-    if (!arena)
-        text_printf(error, "%s: error: out of memory\n", path);
-    else if (file_read(path, arena, &text, &bytes) != OK)
-        text_printf(error, "error: %s\n", status_message());
+    if (file_read(path, arena, &text, &bytes) != OK)
+        text_printf(error, "moec: error: %s\n", status_message());
     else
         m = spec_load_text(path, text, bytes, options, error);
     arena_destroy(arena);

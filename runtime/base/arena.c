@@ -10,16 +10,23 @@ enum { ALIGN = 16, FIRST_CHUNK = 4096, LAST_CHUNK = 1 << 20 };
 typedef struct Chunk { struct Chunk *next; size_t used, cap; } Chunk; // bytes follow, from CHUNK_HEAD
 enum { CHUNK_HEAD = (sizeof(Chunk) + ALIGN - 1) / ALIGN * ALIGN };
 
-struct Arena { Chunk *chunks; size_t next_bytes, taken; jmp_buf *oom; };
+struct Arena { Chunk *chunks; size_t next_bytes, taken; Held held; };
+
+static void give_back(void *arena) {
+    arena_destroy(arena);
+}
 
 Arena *arena_create(void) {
     Arena *arena = calloc(1, sizeof *arena);
-    if (arena) arena->next_bytes = FIRST_CHUNK;
+    if (!arena) memory_fail(sizeof *arena);
+    arena->next_bytes = FIRST_CHUNK;
+    memory_hold(&arena->held, give_back, arena);
     return arena;
 }
 
 void arena_destroy(Arena *arena) {
     if (!arena) return;
+    memory_drop(&arena->held);
     for (Chunk *chunk = arena->chunks, *next; chunk; chunk = next) {
         next = chunk->next;
         free(chunk);
@@ -27,21 +34,10 @@ void arena_destroy(Arena *arena) {
     free(arena);
 }
 
-void arena_on_oom(Arena *arena, jmp_buf *oom) {
-    arena->oom = oom;
-}
-
-static void *out_of_memory(Arena *arena, size_t bytes) {
-    status_fail(ERR_MEMORY, "out of memory: %zu bytes asked for, %zu held\n"
-                "  hint: use a smaller model or microbatch, or a machine with more memory", bytes, arena->taken);
-    if (arena->oom) longjmp(*arena->oom, 1);
-    abort();
-}
-
 static Chunk *add_chunk(Arena *arena, size_t bytes) {
     size_t cap = bytes > arena->next_bytes ? bytes : arena->next_bytes;
     Chunk *chunk = calloc(1, CHUNK_HEAD + cap);
-    if (!chunk) return out_of_memory(arena, bytes);
+    if (!chunk) memory_fail(bytes);
     chunk->cap = cap;
     chunk->next = arena->chunks;
     arena->chunks = chunk;
@@ -51,7 +47,7 @@ static Chunk *add_chunk(Arena *arena, size_t bytes) {
 }
 
 void *arena_alloc(Arena *arena, size_t bytes) {
-    if (bytes > SIZE_MAX / 2) return out_of_memory(arena, bytes);
+    if (bytes > SIZE_MAX / 2) memory_fail(bytes);
     bytes = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     Chunk *chunk = arena->chunks;
     if (!chunk || chunk->cap - chunk->used < bytes) chunk = add_chunk(arena, bytes);

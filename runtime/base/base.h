@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every room stands on: arenas, text, status values with a trail, hashes, files, logging.
+// What every room stands on: status values with a trail, memory, text, hashes, files, logging.
 //
 // Rules. Memory of a phase lives in one arena and is freed with it. A function that can fail returns
 // a Status; the first failure writes the message, callers pass it up with TRY. Nothing here prints
-// (except log_*) and nothing exits.
+// (except log_*) and nothing exits. Running out of memory is the one failure that is no return value:
+// see memory.c below.
 #ifndef MOEC_BASE_H
 #define MOEC_BASE_H
 
@@ -49,6 +50,7 @@ Status status_trail(Status status, const char *file, int line); // adds a place 
 const char *status_message(void);                               // message of the last failure
 const char *status_trail_text(void);                            // "file:line < file:line", for -v
 int status_exit(Status status);                                 // 0, 1 or 2
+Status status_errno(int error); // ERR_MEMORY if memory or file numbers ran out, else ERR_IO
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         Status try_status_ = (call);                                                               \
@@ -61,13 +63,36 @@ int status_exit(Status status);                                 // 0, 1 or 2
         if (status != OK) { status_trail(status, __FILE__, __LINE__); goto label; }                \
     } while (0)
 
+/* memory.c: when memory runs out ---------------------------------------------------------------
+ *
+ * Arenas, texts, blocks and JSON documents never fail to grow: an allocation that cannot be met does
+ * not return. It gives back all that was taken in this thread's innermost guard, newest first, and the
+ * guard returns ERR_MEMORY. Nobody in between checks anything; but whoever has something else than
+ * memory open across an allocation (a file, a mapping, a thread, a library's object) holds it. A command
+ * is one guard; without a guard the process aborts. Memory of regions and of data files is large and
+ * predictable: it does not come from here, and its want is an ordinary Status.
+ *
+ * What was there before the guard stays as it was, with two rules. Arenas from outside may grow inside;
+ * texts and documents may not. A thing taken in a guard is given back by the thread that took it.
+ */
+
+typedef struct Held { struct Held *before, *after; void (*give_back)(void *what); void *what; } Held;
+Status memory_guard(Status (*body)(void *user), void *user); // body's result, or ERR_MEMORY
+// From now on `what` is given back if its guard is left. `held` stays where it is until it is dropped.
+// give_back leaves alone what is held by itself: texts, blocks, arenas taken later.
+void memory_hold(Held *held, void (*give_back)(void *what), void *what);
+void memory_drop(Held *held);                                  // one never held is fine, if zeroed
+_Noreturn void memory_fail(size_t bytes);                      // leaves the guard
+// Blocks for those who need malloc, realloc, free.
+void *memory_alloc(size_t bytes);                              // zeroed, aligned to 16
+void *memory_grow(void *old, size_t bytes);
+void memory_free(void *at);
+
 /* arena.c: memory by lifetime ---------------------------------------------------------------- */
 
 typedef struct Arena Arena;
-Arena *arena_create(void);          // NULL when out of memory
+Arena *arena_create(void);
 void arena_destroy(Arena *arena);   // NULL is fine
-// Where an allocation goes that cannot be met: longjmp(*oom, 1). Without it the process aborts.
-void arena_on_oom(Arena *arena, jmp_buf *oom);
 void *arena_alloc(Arena *arena, size_t bytes);                 // zeroed, aligned to 16
 void *arena_grow(Arena *arena, void *old, size_t old_bytes, size_t new_bytes); // rest zeroed
 char *arena_strdup(Arena *arena, const char *text);

@@ -14,9 +14,17 @@
 // A pipe tells no size and may never end.
 enum { MOST_OF_A_PIPE = 64 << 20 };
 
+static void close_file(void *fd) {
+    close((int)(intptr_t)fd);
+}
+
 Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return status_fail(errno == ENOENT ? ERR_INPUT : ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0)
+        return status_fail(errno == ENOENT ? ERR_INPUT : status_errno(errno), "cannot open %s: %s",
+                           path, strerror(errno));
+    Held held;
+    memory_hold(&held, close_file, (void *)(intptr_t)fd);
     Status status = OK;
     struct stat info;
     if (fstat(fd, &info) < 0) {
@@ -48,6 +56,7 @@ Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes) 
         *bytes = at;
         *n_bytes = n;
     }
+    memory_drop(&held);
     close(fd);
     return status;
 }

@@ -12,14 +12,12 @@ static void reserve(Text *text, size_t more) {
     if (text->bytes + more < text->cap) return;
     size_t cap = text->cap ? text->cap : 256;
     while (cap <= text->bytes + more) cap *= 2;
-    char *at = realloc(text->at, cap);
-    if (!at) abort(); // texts are small and short-lived; big data lives in arenas
-    text->at = at;
+    text->at = memory_grow(text->at, cap);
     text->cap = cap;
 }
 
 void text_finish(Text *text) {
-    free(text->at);
+    memory_free(text->at);
     *text = (Text){ 0 };
 }
 

@@ -104,7 +104,7 @@ static DeviceInfo cpu_info(const Device *device) {
 
 static void cpu_close(Device *device) {
     jit_destroy(((Cpu *)device)->jit);
-    free(device);
+    memory_free(device);
 }
 
 static const DeviceApi api = {
@@ -126,8 +126,7 @@ static const DeviceApi api = {
 };
 
 Status cpu_open(Pool *pool, Device **out) {
-    Cpu *cpu = calloc(1, sizeof *cpu);
-    if (!cpu) return status_fail(ERR_MEMORY, "no memory for a device");
+    Cpu *cpu = memory_alloc(sizeof *cpu);
     cpu->base = (Device){ &api, pool };
     *out = &cpu->base;
     return OK;

@@ -48,6 +48,7 @@ struct Pool {
     int threads;         // the caller included
     int n_workers;       // started
     pthread_t *workers;
+    Held held;
 };
 
 static inline void relax(void) {
@@ -168,6 +169,10 @@ static int start_workers(Pool *pool) {
     return error;
 }
 
+static void give_back(void *pool) {
+    pool_destroy(pool);
+}
+
 Status pool_create(int threads, Pool **out) {
     *out = NULL;
     if (threads < 0 || threads > MAX_THREADS) {
@@ -195,12 +200,14 @@ Status pool_create(int threads, Pool **out) {
                            "  hint: ask for fewer threads",
                            threads, strerror(error), started);
     }
+    memory_hold(&pool->held, give_back, pool);
     *out = pool;
     return OK;
 }
 
 void pool_destroy(Pool *pool) {
     if (!pool) return;
+    memory_drop(&pool->held);
     atomic_store(&pool->stop, true);
     atomic_fetch_add(&pool->epoch, 1);
     futex_wake(&pool->epoch, pool->n_workers);

@@ -2,6 +2,7 @@
 // The executor. At creation every instruction becomes a launch record {kernel, addresses}; a run
 // walks rows and records and does nothing else. On a GPU the walk can be recorded once and
 // replayed: it holds no decision that a run could make differently.
+#include "runtime/exec/fence.h"
 #include "runtime/exec/private.h"
 
 /* Creation ------------------------------------------------------------------------------------ */
@@ -52,6 +53,21 @@ Status exec_target(const char *device, Arena *arena, const char **target) {
     return device_target(device, arena, target);
 }
 
+// What a run has on its device. The device itself and compiled kernels are held by themselves where
+// they are the host's.
+static void give_back(void *user) {
+    Exec *exec = user;
+    for (uint32_t i = 0; exec->graphs && i < exec->plan->n_programs; i++) {
+        if (exec->graphs[i]) exec->api->drop(exec->device, exec->graphs[i]);
+        exec->graphs[i] = NULL;
+    }
+    stage_release(exec);
+    for (int region = 0; exec->device && region < N_REGIONS; region++) {
+        exec->api->release(exec->device, exec->regions[region], exec->plan->region_bytes[region]);
+        exec->regions[region] = NULL;
+    }
+}
+
 static Status set_up(Exec *exec, const ExecOptions *options) {
     const Plan *plan = exec->plan;
     Arena *arena = exec->arena;
@@ -64,6 +80,7 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     exec->graph = options->graph && !options->profile && exec->api->begin;
     exec->kernels = ARENA_ARRAY(arena, DeviceKernel, plan->n_kernels);
     TRY(exec->api->load(exec->device, plan, options->progress, options->user, exec->kernels));
+    memory_hold(&exec->held, give_back, exec);
     TRY(map_regions(exec, options->small_pages));
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
@@ -82,7 +99,6 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
 Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
     *out = NULL;
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory to execute a plan");
     Exec *exec = ARENA_NEW(arena, Exec);
     exec->arena = arena;
     exec->plan = plan;
@@ -98,11 +114,8 @@ Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
 
 void exec_destroy(Exec *exec) {
     if (!exec) return;
-    for (uint32_t i = 0; exec->graphs && i < exec->plan->n_programs; i++)
-        if (exec->graphs[i]) exec->api->drop(exec->device, exec->graphs[i]);
-    stage_release(exec);
-    for (int region = 0; exec->device && region < N_REGIONS; region++)
-        exec->api->release(exec->device, exec->regions[region], exec->plan->region_bytes[region]);
+    give_back(exec);
+    memory_drop(&exec->held);
     device_close(exec->device);
     pool_destroy(exec->pool);
     arena_destroy(exec->arena);
@@ -116,16 +129,37 @@ uint32_t exec_number(const Exec *exec, const PlanProgram *program) {
     return number;
 }
 
+static void fence_regions(const Exec *exec, bool closed) {
+    for (int region = 0; FENCED && exec->api->on_host && region < N_REGIONS; region++)
+        if (exec->regions[region])
+            fence(exec->regions[region], exec->plan->region_bytes[region], closed);
+}
+
+static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t i,
+                           void *const *args, bool closed) {
+    const PlanInstr *instr = &program->instrs[i];
+    for (uint32_t k = 0; FENCED && exec->api->on_host && k < instr->n_operands; k++) {
+        const PlanOperand *operand = &program->operands[instr->operands + k];
+        int64_t whole = program->buffers[operand->buffer].bytes;
+        fence(args[k], operand->step ? operand->step : whole, closed);
+    }
+}
+
 static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
     const Launch *launch = &exec->launches[number][i];
-    return exec->api->launch(exec->device, launch->kernel,
-                             launch->args + (size_t)trip * launch->kernel->n_args,
-                             exec->seconds ? &exec->seconds[number][i] : NULL);
+    const PlanProgram *program = &exec->plan->programs[number];
+    void *const *args = launch->args + (size_t)trip * launch->kernel->n_args;
+    fence_operands(exec, program, i, args, false);
+    TRY(exec->api->launch(exec->device, launch->kernel, args,
+                          exec->seconds ? &exec->seconds[number][i] : NULL));
+    fence_operands(exec, program, i, args, true);
+    return OK;
 }
 
 Status exec_run_segment(Exec *exec, uint32_t number, uint32_t segment) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanSegment *s = &program->segments[segment];
+    fence_regions(exec, true);
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
         int32_t n = repeat ? repeat->n : 1;
@@ -134,6 +168,7 @@ Status exec_run_segment(Exec *exec, uint32_t number, uint32_t segment) {
         }
         i += n;
     }
+    fence_regions(exec, false);
     return OK;
 }
 

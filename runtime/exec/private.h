@@ -44,6 +44,7 @@ struct Exec {
     int slot;                 // that exec_input shows
     DeviceGraph **graphs;     // per program, NULL: not recorded
     int *graph_nodes;
+    Held held;                // what lies on the device
 };
 
 /* exec.c */

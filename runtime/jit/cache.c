@@ -84,7 +84,6 @@ Status cache_put(const char *dir, Hash key, const void *bytes, size_t n) {
         return status_fail(ERR_IO,
                            "no cache folder: MOEC_CACHE_DIR, XDG_CACHE_HOME and HOME are unset");
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory to write a cache entry");
     EntryHead head = { .key = key, .bytes = n };
     memcpy(head.magic, magic, sizeof magic);
     char *file = arena_alloc(arena, sizeof head + n + sizeof(Hash));

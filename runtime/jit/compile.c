@@ -33,6 +33,8 @@ typedef struct Jobs {
     Outcome *outcomes;
     int n_outcomes;
     int n_started; // workers that exist; each has a slot in pids
+    pthread_t threads[MAX_WORKERS];
+    int n_threads;
 } Jobs;
 
 static Status start_unit(const Jobs *jobs, int unit, pid_t *pid) {
@@ -80,6 +82,16 @@ static void stop_all(Jobs *jobs) {
         if (jobs->pids[i]) kill(jobs->pids[i], SIGTERM);
     }
     pthread_mutex_unlock(&jobs->lock);
+}
+
+static void join_all(Jobs *jobs) {
+    for (int i = 0; i < jobs->n_threads; i++) pthread_join(jobs->threads[i], NULL);
+}
+
+// No room for what the workers make: they end first.
+static void give_up(void *jobs) {
+    stop_all(jobs);
+    join_all(jobs);
 }
 
 // The compiler's lines from its first error on.
@@ -140,24 +152,30 @@ static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena,
 
 static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena,
                        void (*done)(void *user, int unit), void *user) {
-    pthread_t threads[MAX_WORKERS];
-    int n_threads = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n_units), n = 0;
+    int wanted = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n_units);
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); // handlers run on the program's own threads
-    while (n < n_threads && pthread_create(&threads[n], NULL, work, jobs) == 0) n++;
+    while (jobs->n_threads < wanted &&
+           pthread_create(&jobs->threads[jobs->n_threads], NULL, work, jobs) == 0)
+        jobs->n_threads++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    Status status = n ? collect(jobs, units, kept, arena, done, user)
+    Held held;
+    memory_hold(&held, give_up, jobs);
+    Status status = jobs->n_threads
+                      ? collect(jobs, units, kept, arena, done, user)
                       : status_fail(ERR_MEMORY, "cannot start a thread to wait for the compiler");
     if (status != OK) stop_all(jobs);
-    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    memory_drop(&held);
+    join_all(jobs);
     return status;
 }
 
 Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
                      void (*done)(void *user, int unit), void *user) {
     if (!n) return OK;
-    const char *scratch, *dump = getenv("MOEC_JIT_DUMP");
+    Scratch scratch;
+    const char *dump = getenv("MOEC_JIT_DUMP");
     bool kept = dump && *dump;
     if (kept) TRY(file_make_dirs(dump));
     TRY(scratch_create(arena, &scratch));
@@ -166,7 +184,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
     const char **logs = ARENA_ARRAY(arena, const char *, n);
     Jobs jobs = {
         .compiler = compiler,
-        .scratch = scratch,
+        .scratch = scratch.dir,
         .sources = sources,
         .objects = objects,
         .logs = logs,
@@ -177,14 +195,14 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
     };
     Status status = OK;
     for (int i = 0; i < n; i++) {
-        const char *keep = kept ? dump : scratch;
+        const char *keep = kept ? dump : scratch.dir;
         sources[i] = arena_printf(arena, "%s/%s.c", keep, units[i].name);
         logs[i] = arena_printf(arena, "%s/%s.log", keep, units[i].name);
-        objects[i] = arena_printf(arena, "%s/%s.so", scratch, units[i].name);
+        objects[i] = arena_printf(arena, "%s/%s.so", scratch.dir, units[i].name);
         TRY_GOTO(file_write_atomic(sources[i], units[i].source, strlen(units[i].source)), done);
     }
     TRY_GOTO(run_jobs(&jobs, units, kept, arena, done, user), done);
 done:
-    scratch_remove(scratch);
+    scratch_remove(&scratch);
     return status;
 }

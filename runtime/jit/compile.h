@@ -37,8 +37,9 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
 
 /* process.c */
 // A private folder under $TMPDIR or /tmp. Removal takes the files in it along.
-Status scratch_create(Arena *arena, const char **dir);
-void scratch_remove(const char *dir);
+typedef struct Scratch { const char *dir; Held held; } Scratch;
+Status scratch_create(Arena *arena, Scratch *out);
+void scratch_remove(Scratch *scratch);
 // Starts a program with stdout and stderr going to a file, stdin empty, signals as at login, and
 // its own temporary files in the scratch folder.
 Status process_start(const char *const *argv, const char *scratch, const char *output, pid_t *pid);

@@ -5,6 +5,7 @@
 #include "runtime/jit/compile.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -120,8 +121,9 @@ static Status find_compiler(Arena *arena, const char **out) {
 
 // Runs `path --version` and keeps the first line.
 static Status ask_identity(const char *path, Arena *arena, const char **identity) {
-    const char *dir;
-    TRY(scratch_create(arena, &dir));
+    Scratch scratch;
+    TRY(scratch_create(arena, &scratch));
+    const char *dir = scratch.dir;
     const char *const argv[] = { path, "--version", NULL };
     const char *output = arena_printf(arena, "%s/version", dir);
     char *text = NULL;
@@ -142,22 +144,19 @@ static Status ask_identity(const char *path, Arena *arena, const char **identity
     }
     *identity = arena_strndup(arena, text, line);
 done:
-    scratch_remove(dir);
+    scratch_remove(&scratch);
     return status;
 }
 
 static Status find_identity(const char *dir, const char *path, Arena *arena,
                             const char **identity) {
-    char *real = realpath(path, NULL);
+    char real[PATH_MAX];
     struct stat info;
-    if (!real || stat(real, &info) < 0) {
-        free(real);
+    if (!realpath(path, real) || stat(real, &info) < 0)
         return status_fail(ERR_COMPILE, "cannot look at %s: %s", path, strerror(errno));
-    }
     const char *what = arena_printf(arena, "moec compiler 1\n%s\n%lld\n%lld.%09ld\n", real,
                                     (long long)info.st_size, (long long)info.st_mtim.tv_sec,
                                     (long)info.st_mtim.tv_nsec);
-    free(real);
     Hash key = hash_bytes(what, strlen(what));
     char *known;
     size_t n;
@@ -170,6 +169,16 @@ static Status find_identity(const char *dir, const char *path, Arena *arena,
     (void)cache_put(dir, key, *identity, strlen(*identity)); // asked again next time
     return OK;
 }
+
+// Kernels of a build with sanitizers are compiled with them too; their runtime is the program's, so
+// it takes the same compiler. Calls into them are not compared by type: a plan's int64_t may be any
+// of 64 bits.
+#if defined(MOEC_SANITIZE) && defined(__clang__)
+static const char *const sanitizers[] = { ("-fsanitize=" MOEC_SANITIZE), "-fno-sanitize-recover=all",
+                                          "-fno-sanitize=function", "-gline-tables-only", "-O1" };
+#else
+static const char *const sanitizers[] = { NULL };
+#endif
 
 Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
     const IsaLevel *level = NULL;
@@ -190,7 +199,12 @@ Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
         level->extra[1],
         NULL,
     };
-    _Static_assert(COUNT_OF(flags) <= JIT_MAX_FLAGS, "room for flags");
+    _Static_assert(COUNT_OF(flags) + COUNT_OF(sanitizers) <= JIT_MAX_FLAGS, "room for flags");
     memcpy(out->flags, flags, sizeof flags);
+    int n = 0;
+    while (flags[n]) n++;
+    for (int i = 0; i < COUNT_OF(sanitizers) && sanitizers[i]; i++)
+        if (strstr(out->identity, "clang")) out->flags[n++] = sanitizers[i];
+    out->flags[n] = NULL;
     return OK;
 }

@@ -28,12 +28,13 @@ typedef struct Object {
     Hash hash;
     int fd;
     void *handle;
+    Held held;
 } Object;
 
 struct Jit {
     Arena *arena;
     Launch *functions; // per kernel
-    Object *objects;
+    Object **objects;
     uint32_t n_objects, cap_objects;
 };
 
@@ -60,16 +61,25 @@ enum { NEEDED = -1, UNUSED = -2 };
 
 /* Loading ------------------------------------------------------------------------------------- */
 
+static void unload(void *user) {
+    Object *object = user;
+    memory_drop(&object->held);
+    dlclose(object->handle);
+    close(object->fd);
+}
+
 static Status load_object(Jit *jit, Hash hash, const char *bytes, size_t n, int32_t *index) {
     for (uint32_t i = 0; i < jit->n_objects; i++) {
-        if (hash_equal(jit->objects[i].hash, hash)) {
+        if (hash_equal(jit->objects[i]->hash, hash)) {
             *index = (int32_t)i;
             return OK;
         }
     }
+    Object *object = ARENA_NEW(jit->arena, Object);
     int fd = memfd_create("moec-kernels", MFD_CLOEXEC);
     if (fd < 0)
-        return status_fail(ERR_IO, "cannot make a memory file for kernels: %s", strerror(errno));
+        return status_fail(status_errno(errno), "cannot make a memory file for kernels: %s",
+                           strerror(errno));
     for (size_t at = 0; at < n;) {
         ssize_t wrote = write(fd, bytes + at, n - at);
         if (wrote < 0 && errno == EINTR) continue;
@@ -87,8 +97,9 @@ static Status load_object(Jit *jit, Hash hash, const char *bytes, size_t n, int3
         return status_fail(ERR_COMPILE, "cannot load compiled kernels: %s", dlerror());
     }
     *index = (int32_t)jit->n_objects;
-    *ARENA_PUSH(jit->arena, jit->objects, jit->n_objects, jit->cap_objects) =
-        (Object){ hash, fd, handle };
+    *object = (Object){ .hash = hash, .fd = fd, .handle = handle };
+    memory_hold(&object->held, unload, object);
+    *ARENA_PUSH(jit->arena, jit->objects, jit->n_objects, jit->cap_objects) = object;
     return OK;
 }
 
@@ -126,7 +137,7 @@ static int32_t cached_object(Loading *l, uint32_t source) {
     memcpy(&hash, bytes, sizeof hash);
     int32_t index;
     for (uint32_t i = 0; i < l->jit->n_objects; i++) {
-        if (hash_equal(l->jit->objects[i].hash, hash)) return (int32_t)i;
+        if (hash_equal(l->jit->objects[i]->hash, hash)) return (int32_t)i;
     }
     if (cache_get(l->dir, hash, l->scratch, &bytes, &n) != OK || !bytes) return NEEDED;
     if (!hash_equal(hash_bytes(bytes, n), hash)) return NEEDED;
@@ -228,7 +239,7 @@ static Status bind(Loading *l) {
     const Plan *plan = l->plan;
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
         const PlanKernel *kernel = &plan->kernels[i];
-        const Object *object = &l->jit->objects[l->object[kernel->source]];
+        const Object *object = l->jit->objects[l->object[kernel->source]];
         const char *symbol = arena_printf(l->scratch, "%s_launch", kernel->entry);
         void *found = dlsym(object->handle, symbol);
         if (!found) {
@@ -258,11 +269,6 @@ Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int tot
                 void *user, Jit **out) {
     *out = NULL;
     Arena *arena = arena_create(), *scratch = arena_create();
-    if (!arena || !scratch) {
-        arena_destroy(arena);
-        arena_destroy(scratch);
-        return status_fail(ERR_MEMORY, "no memory to load kernels");
-    }
     Jit *jit = ARENA_NEW(arena, Jit);
     jit->arena = arena;
     jit->functions = ARENA_ARRAY(arena, Launch, plan->n_kernels);
@@ -281,10 +287,7 @@ Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int tot
 
 void jit_destroy(Jit *jit) {
     if (!jit) return;
-    for (uint32_t i = 0; i < jit->n_objects; i++) {
-        dlclose(jit->objects[i].handle);
-        close(jit->objects[i].fd);
-    }
+    for (uint32_t i = 0; i < jit->n_objects; i++) unload(jit->objects[i]);
     arena_destroy(jit->arena);
 }
 

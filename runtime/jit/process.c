@@ -14,7 +14,11 @@
 
 extern char **environ;
 
-Status scratch_create(Arena *arena, const char **dir) {
+static void give_back(void *scratch) {
+    scratch_remove(scratch);
+}
+
+Status scratch_create(Arena *arena, Scratch *out) {
     const char *parent = getenv("TMPDIR");
     if (!parent || !*parent) parent = "/tmp";
     char *path = arena_printf(arena, "%s/moec-XXXXXX", parent);
@@ -24,15 +28,19 @@ Status scratch_create(Arena *arena, const char **dir) {
                            "  hint: point TMPDIR at a folder that can be written",
                            path, strerror(errno));
     }
-    *dir = path;
+    out->dir = path;
+    memory_hold(&out->held, give_back, out);
     return OK;
 }
 
 // The linker of a compiler that was killed may write one more file: hence a few rounds.
-void scratch_remove(const char *dir) {
+void scratch_remove(Scratch *scratch) {
+    const char *dir = scratch->dir;
+    memory_drop(&scratch->held);
     for (int round = 0; round < 20; round++) {
         DIR *entries = opendir(dir);
-        if (!entries) return;
+        if (!entries && errno != ENOMEM) return;
+        if (!entries) continue;
         for (const struct dirent *entry; (entry = readdir(entries));) {
             unlinkat(dirfd(entries), entry->d_name, 0);
         }

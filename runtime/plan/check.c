@@ -359,7 +359,6 @@ static Status check_plan(const Plan *plan, Arena *scratch) {
 
 Status plan_check(const Plan *plan) {
     Arena *scratch = arena_create();
-    if (!scratch) return status_fail(ERR_MEMORY, "no memory to check a plan");
     Status status = check_plan(plan, scratch);
     arena_destroy(scratch);
     return status;

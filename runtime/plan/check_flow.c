@@ -111,9 +111,10 @@ static Status fill_roles(const ProgramCheck *c, uint8_t *roles) {
         const PlanMetric *metric = &program->metrics[i];
         TRY(take_role(c, roles, metric->buffer, ROLE_METRIC, "a metric"));
         if (program->buffers[metric->buffer].dtype != DTYPE_F32 ||
-            metric->weight != metric->weight) {
+            metric->weight != metric->weight || (metric->sum && metric->weight != 0)) {
             REFUSE("interface",
-                   "program \"%s\", metric \"%s\": expected f32 and a weight, found %s and %g",
+                   "program \"%s\", metric \"%s\": expected f32 and a weight, 0 of a sum, "
+                   "found %s and %g",
                    program->name, metric->name, dtype_name(program->buffers[metric->buffer].dtype),
                    metric->weight);
         }

@@ -467,9 +467,12 @@ static void parse_interface(Parser *p, PlanProgram *program) {
         PlanMetric *metric =
             ARENA_PUSH(arena, program->metrics, program->n_metrics, program->cap_metrics);
         metric->name = declaration(p, &metrics, program->n_metrics - 1, "a metric's name");
-        literal(p, " weight ");
-        metric->weight = number(p, "a weight");
-        literal(p, " ");
+        metric->sum = accept(p, " sum ");
+        if (!metric->sum) {
+            literal(p, " weight ");
+            metric->weight = number(p, "a weight");
+            literal(p, " ");
+        }
         metric->buffer = reference(p, &p->buffers, "a buffer");
         newline(p);
     }
@@ -603,11 +606,7 @@ Status plan_parse(const char *text, size_t bytes, Plan **out) {
     *out = NULL;
     p.plan = plan_create();
     p.scratch = arena_create();
-    if (!p.plan || !p.scratch) {
-        p.status = status_fail(ERR_MEMORY, "plan text: no memory to read %zu bytes", bytes);
-    } else {
-        parse_plan(&p);
-    }
+    parse_plan(&p);
     arena_destroy(p.scratch);
     if (p.status == OK) {
         *out = p.plan;

@@ -4,7 +4,6 @@
 
 Plan *plan_create(void) {
     Arena *arena = arena_create();
-    if (!arena) return NULL;
     Plan *plan = ARENA_NEW(arena, Plan);
     plan->arena = arena;
     plan->model = "";

@@ -133,8 +133,9 @@ typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; 
 typedef struct PlanRepeat { int32_t first, n, trip; } PlanRepeat;
 typedef struct PlanRow { uint32_t segment; int32_t microbatch /* -1: none */, slot; } PlanRow;
 typedef struct PlanInput { uint8_t kind; int32_t k; uint32_t buffer; } PlanInput;
-// One number (or vector) the program reports: buffer in io, added to by every microbatch.
-typedef struct PlanMetric { const char *name; double weight /* losses; 0: metric */; uint32_t buffer; } PlanMetric;
+// One number (or vector) the program reports: buffer in io, added to by every microbatch. A mean over
+// the step's targets, or a sum over the step.
+typedef struct PlanMetric { const char *name; double weight /* losses; 0: metric */; uint32_t buffer; bool sum; } PlanMetric;
 typedef struct PlanOutput { const char *name; uint32_t buffer; } PlanOutput;
 
 typedef struct PlanProgram {

@@ -193,7 +193,8 @@ static void print_program(const Plan *plan, const PlanProgram *program, bool loc
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const PlanMetric *metric = &program->metrics[i];
         add_named(out, "metric ", metric->name);
-        add_float(out, " weight ", metric->weight);
+        if (metric->sum) text_add(out, " sum");
+        else add_float(out, " weight ", metric->weight);
         add_named(out, " ", buffer_name(program, metric->buffer));
         text_add(out, "\n");
     }

@@ -88,31 +88,46 @@ static int falling(const void *left, const void *right) {
     return (a < b) - (a > b);
 }
 
-// Steps with a checkpoint, newest first. Leftovers of killed saves are removed if `clean`.
-static int64_t *list_steps(Arena *arena, const char *folder, bool clean, int *n) {
-    *n = 0;
-    int cap = 0;
-    int64_t *steps = NULL;
+static void close_folder(void *dir) {
+    closedir(dir);
+}
+
+typedef struct Steps {
+    int64_t *at;
+    int n, cap;
+} Steps;
+
+// Steps with a checkpoint, newest first; none where there is no folder. Leftovers of killed saves
+// are removed if `clean`.
+static Status list_steps(Arena *arena, const char *folder, bool clean, Steps *out) {
+    *out = (Steps){ 0 };
     DIR *dir = opendir(folder);
-    if (!dir) return NULL;
+    if (!dir && errno == ENOENT) return OK;
+    if (!dir)
+        return status_fail(status_errno(errno), "cannot read the folder %s: %s", folder,
+                           strerror(errno));
+    Held held;
+    memory_hold(&held, close_folder, dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
         int64_t step = step_of(entry->d_name);
-        if (step >= 0) *ARENA_PUSH(arena, steps, *n, cap) = step;
+        if (step >= 0) *ARENA_PUSH(arena, out->at, out->n, out->cap) = step;
         else if (clean &&
                  (!strncmp(entry->d_name, "tmp-", 4) || !strncmp(entry->d_name, "old-", 4)))
             remove_folder(arena_printf(arena, "%s/%s", folder, entry->d_name));
     }
+    memory_drop(&held);
     closedir(dir);
-    if (*n) qsort(steps, (size_t)*n, sizeof *steps, falling);
-    return steps;
+    if (out->n) qsort(out->at, (size_t)out->n, sizeof *out->at, falling);
+    return OK;
 }
 
-bool checkpoint_any(const char *run) {
+Status checkpoint_any(const char *run, bool *any) {
     Arena *arena = arena_create();
-    int n = 0;
-    if (arena) list_steps(arena, steps_folder(arena, run), false, &n);
+    Steps steps;
+    Status status = list_steps(arena, steps_folder(arena, run), false, &steps);
+    *any = steps.n > 0;
     arena_destroy(arena);
-    return n > 0;
+    return status;
 }
 
 /* Saving --------------------------------------------------------------------------------------- */
@@ -166,18 +181,21 @@ end:
 }
 
 // Removes what is not to stay; a step past this one is of a future left. A folder loses its name
-// before its files, so that one named step-N is whole.
+// before its files, so that one named step-N is whole. What cannot be removed stays until the next
+// save.
 static void prune(Arena *arena, const char *folder, int64_t step, CheckpointKeep keep) {
-    int n;
-    int64_t *steps = list_steps(arena, folder, true, &n), newest = 0;
-    for (int i = 0; i < n; i++) {
-        bool stays = newest < keep.newest || (keep.every && steps[i] % keep.every == 0);
-        if (steps[i] <= step && stays) {
+    Steps steps;
+    if (list_steps(arena, folder, true, &steps) != OK) return;
+    int64_t newest = 0;
+    for (int i = 0; i < steps.n; i++) {
+        int64_t at = steps.at[i];
+        bool stays = newest < keep.newest || (keep.every && at % keep.every == 0);
+        if (at <= step && stays) {
             newest++;
             continue;
         }
-        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)steps[i]);
-        const char *old = arena_printf(arena, "%s/old-step-%lld", folder, (long long)steps[i]);
+        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)at);
+        const char *old = arena_printf(arena, "%s/old-step-%lld", folder, (long long)at);
         if (rename(path, old) == 0) remove_folder(old);
     }
 }
@@ -185,7 +203,6 @@ static void prune(Arena *arena, const char *folder, int64_t step, CheckpointKeep
 Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
                        const TrainState *state, const json_t *extra, CheckpointKeep keep) {
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     const char *folder = steps_folder(arena, run),
                *name = arena_printf(arena, "step-%lld", (long long)state->step);
     const char *made = arena_printf(arena, "%s/tmp-%s", folder, name);
@@ -331,35 +348,38 @@ end:
 }
 
 // The step `latest` names; the newest of all if it cannot be read or its checkpoint is gone.
-static int64_t latest_step(Arena *arena, const char *folder, const int64_t *steps, int n) {
+static Status latest_step(Arena *arena, const char *folder, const Steps *steps, int64_t *out) {
     char *text;
     size_t bytes;
-    if (file_read(arena_printf(arena, "%s/latest", folder), arena, &text, &bytes) == OK) {
-        text[strcspn(text, "\n")] = 0;
-        for (int i = 0; i < n; i++)
-            if (steps[i] == step_of(text)) return steps[i];
-    }
-    return steps[0];
+    *out = steps->at[0];
+    Status status = file_read(arena_printf(arena, "%s/latest", folder), arena, &text, &bytes);
+    if (status != OK) return status == ERR_MEMORY ? status : OK;
+    text[strcspn(text, "\n")] = 0;
+    for (int i = 0; i < steps->n; i++)
+        if (steps->at[i] == step_of(text)) *out = steps->at[i];
+    return OK;
 }
 
 Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const TrainMemory *memory,
                        CheckpointInfo *out) {
     const char *folder = steps_folder(arena, run);
-    int n;
-    int64_t *steps = list_steps(arena, folder, false, &n);
-    if (!n)
+    Steps steps;
+    TRY(list_steps(arena, folder, false, &steps));
+    if (!steps.n)
         return status_fail(
             ERR_INPUT,
             "%s holds no checkpoint\n  hint: expected %s/step-N, as 'moec train --out' makes it",
             run, folder);
-    int64_t latest = latest_step(arena, folder, steps, n);
+    int64_t latest;
+    TRY(latest_step(arena, folder, &steps, &latest));
     Status status = OK;
-    for (int i = 0; i < n; i++) {
-        if (steps[i] > latest) continue;
-        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)steps[i]);
+    for (int i = 0; i < steps.n; i++) {
+        if (steps.at[i] > latest) continue;
+        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)steps.at[i]);
         status = checkpoint_read(path, arena, plan, memory, out);
         if (status == OK) return OK;
-        bool more = i + 1 < n;
+        if (status == ERR_MEMORY) break; // that says nothing of the checkpoint
+        bool more = i + 1 < steps.n;
         if (more) log_warn("checkpoint passed over: %s", status_message());
     }
     return status_trail(status, __FILE__, __LINE__);

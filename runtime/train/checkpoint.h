@@ -30,6 +30,7 @@ typedef struct TensorFile {
     uint8_t *map;                // the whole file
     size_t bytes;
     Tensor *tensors; int n_tensors;
+    Held held;
 } TensorFile;
 
 // Writes and syncs. The tensors' order is kept.
@@ -72,10 +73,15 @@ Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const Tr
 // One checkpoint, by its folder; nothing in memory is changed unless all of it is good.
 Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan,
                        const TrainMemory *memory, CheckpointInfo *out);
-bool checkpoint_any(const char *run);
+Status checkpoint_any(const char *run, bool *any);
 
 /* json.c: JSON files whose damage shows -------------------------------------------------------- */
 
+// From now on documents are blocks of memory.c, and making one cannot fail for want of memory. Called
+// before the first is made.
+void json_from_memory(void);
+// Its text; false where a string is not UTF-8 or there is no document.
+bool json_print(const json_t *document, size_t flags, Text *out);
 // Adds a "check" field (a hash of the rest) and writes the file atomically. Borrows `document`.
 Status json_save(const char *path, const json_t *document);
 // Reads and verifies; what = "manifest", for messages. *out is the caller's to json_decref.

@@ -2,6 +2,7 @@
 // The commands that need no compiler, shared by `moec` and `moec-run`: they print, so they are the
 // edge of this room.
 #include <ctype.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -36,9 +37,8 @@ static void catch_signals_of_training(void) {
 static void make_absolute(Arena *arena, OptionFiles *files) {
     const char **at = ARENA_ARRAY(arena, const char *, files->n + 1);
     for (int i = 0; i < files->n; i++) {
-        char *path = realpath(files->at[i], NULL);
-        at[i] = path ? arena_strdup(arena, path) : files->at[i];
-        free(path);
+        char path[PATH_MAX];
+        at[i] = realpath(files->at[i], path) ? arena_strdup(arena, path) : files->at[i];
     }
     files->at = at;
 }
@@ -85,7 +85,6 @@ static Status parse_run(int command, int argc, char **argv, Options *options, co
 static Status with_options(Status (*body)(Options *options, const char *run), int command, int argc,
                            char **argv) {
     Options *options = options_create();
-    if (!options) return status_fail(ERR_MEMORY, "out of memory");
     const char *run = NULL;
     Status status = parse_run(command, argc, argv, options, &run);
     if (status == OK) {
@@ -134,7 +133,6 @@ static void session_close(Session *session) {
 
 static Status session_open(const Options *options, const char *run, bool for_sample, Session *out) {
     *out = (Session) { .arena = arena_create() };
-    if (!out->arena) return status_fail(ERR_MEMORY, "out of memory");
     progress_start(&out->progress, options->quiet ? NULL : stderr, 10);
     TRY(run_read_plan(run, for_sample, &out->plan));
     if (for_sample && !plan_program(out->plan, "prefill"))
@@ -143,7 +141,9 @@ static Status session_open(const Options *options, const char *run, bool for_sam
                            "'moec train' writes it to %s/plan-sample.txt; moec-run takes it as "
                            "SAMPLE-PLAN",
                            run, run);
-    if (!checkpoint_any(run))
+    bool any;
+    TRY(checkpoint_any(run, &any));
+    if (!any)
         return status_fail(ERR_INPUT,
                            "%s holds no checkpoint\n  hint: 'moec resume %s' trains it", run, run);
     ExecOptions exec = { .device = train_device(options),

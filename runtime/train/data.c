@@ -15,7 +15,8 @@
 static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a pipe is not waited for
     if (fd < 0)
-        return status_fail(ERR_INPUT, "cannot open the data file %s: %s", path, strerror(errno));
+        return status_fail(status_errno(errno) == ERR_MEMORY ? ERR_MEMORY : ERR_INPUT,
+                           "cannot open the data file %s: %s", path, strerror(errno));
     struct stat info;
     Status status = OK;
     if (fstat(fd, &info) < 0)
@@ -27,10 +28,19 @@ static Status map_file(const char *path, uint8_t **at, size_t *bytes) {
         *bytes = (size_t)info.st_size;
         *at = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (*at == MAP_FAILED)
-            status = status_fail(ERR_IO, "cannot map %s: %s", path, strerror(errno));
+            status = status_fail(status_errno(errno), "cannot map %s: %s", path, strerror(errno));
     }
     close(fd);
     return status;
+}
+
+static void give_back(void *user) {
+    DataFile *file = user;
+    memory_drop(&file->held);
+    void *at = (void *)(uintptr_t)file->at;
+    if (at && file->mapped) munmap(at, file->bytes);
+    else free(at);
+    file->at = NULL;
 }
 
 static uint32_t token_at(const uint8_t *at, int item, int64_t i) {
@@ -63,17 +73,18 @@ static Status open_file(DataFile *file, const char *path, const DataOptions *opt
     file->at = at;
     file->bytes = bytes;
     file->mapped = true;
+    memory_hold(&file->held, give_back, file);
     // A token file may begin like gzip by chance; only bytes are ever unpacked.
     if (options->item == 1 && gzip_recognise(at, bytes)) {
         uint8_t *unpacked;
         size_t n;
         Status status = gzip_unpack(path, at, bytes, &unpacked, &n);
-        munmap(at, bytes);
-        file->at = NULL;
+        give_back(file);
         TRY(status);
         file->at = unpacked;
         file->bytes = n;
         file->mapped = false;
+        memory_hold(&file->held, give_back, file);
         if (!n) return status_fail(ERR_INPUT, "the data file %s is empty once unpacked", path);
     }
     size_t header = 0;
@@ -94,12 +105,7 @@ static Status open_file(DataFile *file, const char *path, const DataOptions *opt
 
 void data_close(Data *data) {
     if (!data) return;
-    for (int i = 0; i < data->n_files; i++) {
-        DataFile *file = &data->files[i];
-        void *at = (void *)(uintptr_t)file->at;
-        if (at && file->mapped) munmap(at, file->bytes);
-        else free(at);
-    }
+    for (int i = 0; i < data->n_files; i++) give_back(&data->files[i]);
     arena_destroy(data->arena);
 }
 
@@ -158,7 +164,6 @@ Status data_open(const DataOptions *options, Data **out) {
         return status_fail(ERR_ARGUMENT, "--eos is %lld, but the model's vocabulary is %lld",
                            (long long)options->eos, (long long)options->vocab);
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     Data *data = ARENA_NEW(arena, Data);
     data->arena = arena;
     data->n_train_files = options->n_files;

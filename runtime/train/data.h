@@ -24,6 +24,7 @@ typedef struct DataFile {
     const uint8_t *at;           // unpacked
     size_t bytes;
     bool mapped;
+    Held held;
     Hash hash;                   // of the unpacked bytes
     const uint8_t *ids;          // tokens, past a header
     int64_t n;

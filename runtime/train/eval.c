@@ -27,8 +27,7 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
             per_run = per_microbatch * program_microbatches(program);
     int64_t used =
         limit ? min_i64(set->n_sequences, div_up(limit, set->sequence)) : set->n_sequences;
-    int64_t *sequences = malloc(sizeof *sequences * (size_t)per_run);
-    if (!sequences) return status_fail(ERR_MEMORY, "out of memory");
+    int64_t *sequences = memory_alloc(sizeof *sequences * (size_t)per_run);
     DataBatch batch = { set, sequences, per_microbatch, 0 };
     float *scalars = exec_scalars(exec);
     memset(scalars, 0,
@@ -51,7 +50,7 @@ Status eval_run(Exec *exec, const Plan *plan, const DataSet *set, int64_t limit,
                           (long long)out->n_targets, (long long)(used * set->sequence));
         if (train_stopping()) status = status_fail(ERR_INTERRUPTED, "interrupted while evaluating");
     }
-    free(sequences);
+    memory_free(sequences);
     out->nats = sum / (double)max_i64(out->n_targets, 1);
     return status;
 }

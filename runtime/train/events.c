@@ -102,7 +102,7 @@ Status events_open(const char *run, int64_t step, Events *out) {
              (long long)time(NULL), host, (long)getpid());
     out->file = fopen(out->path, "ae");
     if (!out->file)
-        return status_fail(ERR_IO, "cannot open %s: %s", out->path, strerror(errno));
+        return status_fail(status_errno(errno), "cannot open %s: %s", out->path, strerror(errno));
     static const char version[] = "brain.Event:2", start[] = { 1 << 3 | VARINT, 1 };
     add_event_start(&out->event, 0);
     add_bytes(&out->event, 3, version, sizeof version - 1);

@@ -29,8 +29,19 @@ static Status join(char out[4096], const char *run, const char *name) {
     return n < 4096 ? OK : status_fail(ERR_ARGUMENT, "path too long: %s/%s", run, name);
 }
 
+// The texts of the events are held by themselves.
+static void close_files(void *user) {
+    Journal *journal = user;
+    memory_drop(&journal->held);
+    if (journal->metrics) fclose(journal->metrics);
+    if (journal->evals) fclose(journal->evals);
+    if (journal->events.file) fclose(journal->events.file);
+    journal->metrics = journal->evals = journal->events.file = NULL;
+}
+
 Status journal_open(const char *run, int64_t step, bool tensorboard, Journal *out) {
     *out = (Journal) { .run = run, .eval_step = -1 };
+    memory_hold(&out->held, close_files, out);
     TRY(join(out->metrics_path, run, "metrics.jsonl"));
     TRY(join(out->evals_path, run, "eval.jsonl"));
     TRY(metrics_open(out->metrics_path, step, see_step, out, &out->metrics));
@@ -76,8 +87,6 @@ Status journal_picture(const Journal *journal, const char *title) {
 }
 
 void journal_close(Journal *journal) {
-    if (journal->metrics) fclose(journal->metrics);
-    if (journal->evals) fclose(journal->evals);
+    close_files(journal);
     events_close(&journal->events);
-    journal->metrics = journal->evals = NULL;
 }

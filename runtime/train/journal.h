@@ -61,6 +61,7 @@ typedef struct Journal {
     FILE *metrics, *evals;
     Events events;
     Curve train, held_out;
+    Held held;                   // while it is open
     int64_t eval_step, eval_tokens; // of the last evaluation written, step -1: none
 } Journal;
 

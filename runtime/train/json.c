@@ -4,32 +4,46 @@
 
 #include "runtime/train/checkpoint.h"
 
+void json_from_memory(void) {
+    json_set_alloc_funcs(memory_alloc, memory_free);
+}
+
+static int add_part(const char *bytes, size_t n, void *out) {
+    text_add_n(out, bytes, n);
+    return 0;
+}
+
+bool json_print(const json_t *document, size_t flags, Text *out) {
+    return document && json_dump_callback(document, add_part, out, flags) == 0;
+}
+
 // Of the canonical text: sorted keys, no spaces.
 static bool content_hash(const json_t *document, char hex[33]) {
-    char *text = json_dumps(document, JSON_COMPACT | JSON_SORT_KEYS);
-    if (!text) return false;
-    hash_hex(hash_bytes(text, strlen(text)), hex);
-    free(text);
-    return true;
+    Text text = { 0 };
+    bool good = json_print(document, JSON_COMPACT | JSON_SORT_KEYS, &text);
+    if (good) hash_hex(hash_bytes(text.at, text.bytes), hex);
+    text_finish(&text);
+    return good;
 }
 
 Status json_save(const char *path, const json_t *document) {
     char hex[33];
     json_t *copy = json_copy((json_t *)(uintptr_t)document); // shallow: only the top level grows
-    char *text = NULL;
-    if (copy && content_hash(copy, hex) && !json_object_set_new(copy, "check", json_string(hex)))
-        text = json_dumps(copy, JSON_INDENT(2));
+    Text text = { 0 };
+    bool good = copy && content_hash(copy, hex) &&
+                !json_object_set_new(copy, "check", json_string(hex)) &&
+                json_print(copy, JSON_INDENT(2), &text);
     json_decref(copy);
-    if (!text) return status_fail(ERR_MEMORY, "no memory to write %s", path);
-    Status status = file_write_atomic(path, text, strlen(text));
-    free(text);
+    Status status = good ? file_write_atomic(path, text.at, text.bytes)
+                         : status_fail(ERR_ARGUMENT, "%s cannot be written: a name in it is not "
+                                       "UTF-8", path);
+    text_finish(&text);
     return status;
 }
 
 Status json_load_checked(const char *path, const char *what, json_t **out) {
     *out = NULL;
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     char *bytes;
     size_t n;
     Status status = file_read(path, arena, &bytes, &n);

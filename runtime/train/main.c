@@ -30,18 +30,20 @@ static void print_help(const char *usage, int options) {
 static void print_usage(void) {
     print_help("moec-run PLAN [SAMPLE-PLAN] --data FILE... --out RUN [--steps N] [--seconds S]: "
                "train a saved plan\n"
-               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN (see --help)",
+               "moec-run resume RUN · moec-run eval RUN · moec-run sample RUN: each has its "
+               "--help",
                FOR_TRAIN);
 }
 
 static Status train_plans(const char *const *words, int n, Options *options) {
     if (n < 1 || n > 2)
         return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
-    if (options->given[OPT_batch] || options->given[OPT_microbatch])
-        return status_fail(ERR_ARGUMENT, "--batch and --microbatch are decided by the plan");
     for (int i = 0; i < N_OPTIONS; i++)
         if ((option_info[i].commands & FOR_SPEC) && options->given[i])
-            return status_fail(ERR_ARGUMENT, "%s is decided by the plan", option_info[i].flag);
+            return status_fail(ERR_ARGUMENT,
+                               "%s is decided by the plan\n  hint: 'moec plan --help' has what a "
+                               "plan is made with",
+                               option_info[i].flag);
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     Plan *plans[2] = { 0 };
@@ -56,7 +58,6 @@ static Status train_plans(const char *const *words, int n, Options *options) {
 
 static Status train(int argc, char **argv) {
     Options *options = options_create();
-    if (!options) return status_fail(ERR_MEMORY, "out of memory");
     const char **words = ARENA_ARRAY(options->arena, const char *, argc);
     int n;
     Status status = options_parse(options, FOR_TRAIN, argc, argv, words, &n);
@@ -69,6 +70,15 @@ static Status run(int argc, char **argv) {
     for (int i = 0; i < COUNT_OF(commands); i++)
         if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
     return train(argc, argv);
+}
+
+typedef struct Call {
+    int argc;
+    char **argv;
+} Call;
+
+static Status run_call(void *call) {
+    return run(((Call *)call)->argc, ((Call *)call)->argv);
 }
 
 static int run_command(int argc, char **argv) {
@@ -90,7 +100,8 @@ static int run_command(int argc, char **argv) {
         print_usage();
         return 2;
     }
-    Status status = run(argc, argv);
+    Call call = { argc, argv };
+    Status status = memory_guard(run_call, &call);
     if (status != OK) {
         fprintf(stderr, "moec-run: error: %s\n", status_message());
         log_debug("%s", status_trail_text());
@@ -99,6 +110,7 @@ static int run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    json_from_memory();
     file_hold_standard();
     signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of its write
     int result = run_command(argc, argv);

@@ -20,36 +20,55 @@ static bool good_line(const char *line, size_t n, int64_t step, MetricsVisit vis
     return keep;
 }
 
+typedef struct Lines {
+    FILE *file;
+    char *line;
+    size_t cap;
+    Held held;
+} Lines;
+
+static void close_lines(void *user) {
+    Lines *lines = user;
+    memory_drop(&lines->held);
+    free(lines->line);
+    fclose(lines->file);
+}
+
 // Cuts the file after its leading good lines. A line at a time: files of long runs are large.
 static Status cut(const char *path, int64_t step, MetricsVisit visit, void *user) {
-    FILE *file = fopen(path, "re");
-    if (!file) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    char *line = NULL;
-    size_t cap = 0;
+    Lines lines = { .file = fopen(path, "re") };
+    if (!lines.file)
+        return status_fail(status_errno(errno), "cannot open %s: %s", path, strerror(errno));
+    memory_hold(&lines.held, close_lines, &lines);
     off_t good = 0;
     ssize_t n;
-    while ((n = getline(&line, &cap, file)) > 0 && good_line(line, (size_t)n, step, visit, user))
+    while ((n = getline(&lines.line, &lines.cap, lines.file)) > 0 &&
+           good_line(lines.line, (size_t)n, step, visit, user))
         good += n;
-    bool failed = ferror(file) || (n > 0 && truncate(path, good) < 0);
-    Status status = failed ? status_fail(ERR_IO, "cannot cut %s: %s", path, strerror(errno)) : OK;
-    free(line);
-    fclose(file);
+    // getline also ends where it finds no memory.
+    bool failed = (n < 0 && !feof(lines.file)) || (n > 0 && truncate(path, good) < 0);
+    Status status =
+        failed ? status_fail(status_errno(errno), "cannot cut %s: %s", path, strerror(errno)) : OK;
+    close_lines(&lines);
     return status;
 }
 
 Status metrics_open(const char *path, int64_t step, MetricsVisit visit, void *user, FILE **out) {
     if (file_exists(path)) TRY(cut(path, step, visit, user));
     *out = fopen(path, "ae");
-    if (!*out) return status_fail(ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    if (!*out) return status_fail(status_errno(errno), "cannot open %s: %s", path, strerror(errno));
     return OK;
 }
 
 Status metrics_write(FILE *file, const char *path, const json_t *object) {
-    char *line = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
-    if (!line) return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
-    bool good = fprintf(file, "%s\n", line) > 0 && fflush(file) == 0;
+    Text line = { 0 };
+    if (!json_print(object, JSON_COMPACT | JSON_REAL_PRECISION(9), &line)) {
+        text_finish(&line);
+        return status_fail(ERR_MEMORY, "no memory for a line of %s", path);
+    }
+    bool good = fprintf(file, "%s\n", line.at) > 0 && fflush(file) == 0;
     int error = errno;
-    free(line);
+    text_finish(&line);
     if (good) return OK;
     bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
     return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
@@ -139,39 +158,60 @@ static void set_loss(json_t *object, const PlanMetric *metric, const char *olmo,
         set_for_block(object, metric->name, olmo, number(metric->weight * value));
 }
 
-// A plan's metric is a mean over microbatches, weighed by their tokens. The counts of the step are
-// that times valid / weighed: exactly so if microbatches are equal, and always in sum.
-static json_t *counts(const float *load, int64_t n, StepTokens tokens) {
+// A sum of whole numbers: exact in fp32 up to 2^24.
+static json_t *count(double value) {
+    return value == nearbyint(value) && fabs(value) < 0x1p53 ? json_integer((json_int_t)value)
+                                                             : number(value);
+}
+
+static json_t *counts(const float *values, int64_t n) {
     json_t *list = json_array();
-    for (int64_t i = 0; list && i < n; i++)
-        json_array_append_new(list, number(load[i] * (tokens.valid / tokens.weighed)));
+    for (int64_t i = 0; list && i < n; i++) json_array_append_new(list, count(values[i]));
     return list;
 }
 
-// Every token goes to the same number of experts; what is missing of a multiple was dropped. Sums
-// of fp32 are whole to about six digits.
-static double dropped(const float *load, int64_t n, StepTokens tokens) {
+static double sum_of(const float *values, int64_t n) {
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += load[i];
-    double each = sum / tokens.weighed, missing = ceil(each - 1e-5) - each;
-    return round(fmax(missing, 0) * tokens.valid);
+    for (int64_t i = 0; i < n; i++) sum += values[i];
+    return sum;
 }
 
-static void set_load(json_t *object, const PlanMetric *metric, const float *load, int64_t n,
-                     StepTokens tokens) {
+// How many tokens every expert of a route got in the step.
+static void set_load(json_t *object, const PlanMetric *metric, const float *load, int64_t n) {
     double uneven = imbalance(load, n),
            most = json_number_value(json_object_get(object, "train/load imbalance"));
     set_for_block(object, metric->name, "load imbalance", number(uneven));
     json_object_set_new(object, "train/load imbalance", number(fmax(most, uneven)));
-    if (!(tokens.weighed > 0)) return; // nothing was routed
-    set_for_block(object, metric->name, "load", counts(load, n, tokens));
-    set_for_block(object, metric->name, "dropped", number(dropped(load, n, tokens)));
+    set_for_block(object, metric->name, "load", counts(load, n));
 }
 
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, StepTokens tokens,
-                          json_t *object) {
+// Choices that no expert served, and their part of all. What was served is the metric before: a
+// route records its load, then this.
+static void set_dropped(json_t *object, const PlanMetric *metric, double dropped, double served) {
+    set_for_block(object, metric->name, "dropped", count(dropped));
+    set_for_block(object, metric->name, "token drop rate",
+                  number(dropped / fmax(dropped + served, 1)));
+}
+
+// Sets what routes record; false for another metric.
+static bool set_routed(json_t *object, const PlanMetric *metric, const float *values, int64_t n,
+                       double *served) {
+    const char *last = address_of(metric->name).last;
+    if (!metric->sum) return false;
+    if (!strcmp(last, "load") && n > 1) {
+        *served = sum_of(values, n);
+        set_load(object, metric, values, n);
+    } else if (!strcmp(last, "dropped") && n == 1) {
+        set_dropped(object, metric, values[0], *served);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object) {
     int main_loss = metrics_main_loss(program);
-    double total = 0;
+    double total = 0, served = 0;
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const PlanMetric *metric = &program->metrics[i];
         int64_t n;
@@ -183,9 +223,7 @@ Status metrics_of_program(const Exec *exec, const PlanProgram *program, StepToke
             json_object_set_new(object, "train/PPL", number(exp(values[0])));
         } else if (olmo) {
             set_loss(object, metric, olmo, values[0]);
-        } else if (n > 1 && !strcmp(address_of(metric->name).last, "load")) {
-            set_load(object, metric, values, n, tokens);
-        } else {
+        } else if (!set_routed(object, metric, values, n, &served)) {
             char name[320];
             snprintf(name, sizeof name, "train/%s", metric->name);
             json_object_set_new(object, name, n == 1 ? number(values[0]) : vector(values, n));

@@ -117,13 +117,15 @@ static bool is_integer(const char *descr, int item) {
 }
 
 static Status wrong_type(const char *path, const Header *header, int item) {
-    const char *hint = is_integer(header->descr, 1)   ? "\n  hint: --tokens bytes"
-                       : is_integer(header->descr, 2) ? "\n  hint: --tokens uint16"
-                       : is_integer(header->descr, 4) ? "\n  hint: --tokens uint32"
-                                                      : "";
+    const char *hint = is_integer(header->descr, 1)   ? "--tokens bytes"
+                       : is_integer(header->descr, 2) ? "--tokens uint16"
+                       : is_integer(header->descr, 4) ? "--tokens uint32"
+                       : item == 4                    ? "save it as array.astype('<u4')"
+                       : item == 2                    ? "save it as array.astype('<u2')"
+                                                      : "save it as array.astype('u1')";
     return status_fail(ERR_INPUT,
                        "%s is a NumPy array of '%s', expected integers of %d byte%s, "
-                       "little-endian%s",
+                       "little-endian\n  hint: %s",
                        path, header->descr, item, item > 1 ? "s" : "", hint);
 }
 

@@ -26,7 +26,6 @@ static void *field_of(const Options *options, OptionId id) {
 
 Options *options_create(void) {
     Arena *arena = arena_create();
-    if (!arena) return NULL;
     Options *options = ARENA_NEW(arena, Options);
     options->arena = arena;
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -258,6 +257,28 @@ static Status set_path(Options *options, int command, const char *text, bool *se
                        path, command_name(command), command_name(command));
 }
 
+// What stands for the value, after a space: choices as they are, else the unit in capitals.
+static void add_placeholder(const OptionInfo *info, Text *out) {
+    if (info->kind == OPTION_FLAG) return;
+    text_add(out, " ");
+    if (info->kind == OPTION_FILES) text_add(out, "FILE...");
+    else if (!info->unit[0]) text_add(out, "X");
+    else if (info->kind == OPTION_CHOICE || strchr(info->unit, '/')) text_add(out, info->unit);
+    else
+        for (const char *c = info->unit; *c; c++)
+            text_printf(out, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+}
+
+static Status needs_value(const OptionInfo *info, const char *flag) {
+    Text value = { 0 };
+    if (info) add_placeholder(info, &value);
+    else text_add(&value, " PATH=VALUE");
+    Status status = status_fail(ERR_ARGUMENT, "%s needs a value\n  hint: %s%s", flag, flag,
+                                text_cstr(&value));
+    text_finish(&value);
+    return status;
+}
+
 Status options_parse(Options *options, int command, int argc, char **argv, const char **words,
                      int *n_words) {
     bool seen[N_OPTIONS] = { 0 };
@@ -282,11 +303,7 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
         if (!value && !is_set && option_info[id].kind == OPTION_FLAG) value = "on";
         // A value may begin with one dash (a negative number gets its bounds error), not with two.
         if (!value && i + 1 < argc && strncmp(argv[i + 1], "--", 2)) value = argv[++i];
-        if (!value)
-            return status_fail(ERR_ARGUMENT, "%s needs a value\n  hint: %s %s", flag, flag,
-                               is_set                    ? "path=value"
-                               : option_info[id].unit[0] ? option_info[id].unit
-                                                         : "number");
+        if (!value) return needs_value(is_set ? NULL : &option_info[id], flag);
         if (is_set) {
             TRY(set_path(options, command, value, seen));
             continue;
@@ -305,21 +322,46 @@ static void print_default(const OptionInfo *info, Text *out) {
     if (info->initial[0]) text_printf(out, " [%s]", info->initial);
 }
 
+enum { HELP_COLUMN = 39, HELP_WIDTH = 100 };
+
+// The words of `text` from HELP_COLUMN on, in lines that fit. `left` stands before the first, or on
+// a line of its own where it is too long.
+static void print_paragraph(const char *left, const char *text, Text *out) {
+    text_printf(out, "  %-*s", HELP_COLUMN - 2, left);
+    int column = strlen(left) + 2 < HELP_COLUMN ? HELP_COLUMN : HELP_WIDTH;
+    bool start = column == HELP_COLUMN;
+    for (const char *word = text; *word;) {
+        int n = (int)strcspn(word, " ");
+        if (column + !start + n > HELP_WIDTH) {
+            text_printf(out, "\n%*s", HELP_COLUMN, "");
+            column = HELP_COLUMN;
+            start = true;
+        }
+        text_printf(out, "%s%.*s", start ? "" : " ", n, word);
+        column += n + !start;
+        start = false;
+        word += n + (word[n] == ' ');
+    }
+    text_add(out, "\n");
+}
+
 void options_help(int command, Text *out) {
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *info = &option_info[i];
-        if (!(info->commands & command)) continue;
-        char left[96];
-        const char *value = info->kind == OPTION_FILES ? "FILE..."
-                            : info->unit[0]            ? info->unit
-                                                       : "X";
-        snprintf(left, sizeof left, "%s %s", info->flag, info->kind == OPTION_FLAG ? "" : value);
-        text_printf(out, "  %-36s %s", left, info->help);
-        print_default(info, out);
-        text_add(out, "\n");
+        if (!(info->commands & command & FOR_COMMANDS)) continue;
+        if ((info->commands & FOR_SPEC) && !(command & FOR_SPEC)) continue;
+        Text left = { 0 }, right = { 0 };
+        text_add(&left, info->flag);
+        add_placeholder(info, &left);
+        text_add(&right, info->help);
+        print_default(info, &right);
+        print_paragraph(text_cstr(&left), text_cstr(&right), out);
+        text_finish(&left);
+        text_finish(&right);
     }
-    text_printf(out, "  %-36s any of them by path, for example --set optim.lr=0.001\n",
-                "--set path=value");
+    print_paragraph("--set PATH=VALUE",
+                    "an option by its path, for example optim.lr=0.001; docs/options.md has them",
+                    out);
 }
 
 void options_reference(Text *out) {

@@ -15,7 +15,7 @@
 // The commands that take an option. RECORD: part of a run's record. CHANGE: `resume` may change it;
 // other recorded ones decide the order of data or the meaning of the state, so they are fixed.
 enum {
-    FOR_TRAIN = 1, FOR_RESUME = 2, FOR_EVAL = 4, FOR_SAMPLE = 8, FOR_RECORD = 16,
+    FOR_TRAIN = 1, FOR_RESUME = 2, FOR_EVAL = 4, FOR_SAMPLE = 8, FOR_COMMANDS = 15, FOR_RECORD = 16,
     FOR_SPEC = 32, // only where a spec is lowered: a saved plan has decided it
     FOR_FIXED = FOR_TRAIN | FOR_RECORD, FOR_CHANGE = FOR_TRAIN | FOR_RESUME | FOR_RECORD,
 };
@@ -159,7 +159,7 @@ typedef struct OptionInfo {
 } OptionInfo;
 extern const OptionInfo option_info[N_OPTIONS];
 
-Options *options_create(void); // at their defaults; NULL: out of memory
+Options *options_create(void); // at their defaults
 void options_destroy(Options *options);                        // NULL is fine
 // One value in the form a user writes it. `as` is what messages call the option: its flag or path.
 Status options_set(Options *options, OptionId id, const char *as, const char *value);
@@ -170,7 +170,8 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
                      int *n_words);
 // The value as text that options_set reads back to the same bits (files joined by spaces).
 void options_print(const Options *options, OptionId id, Text *out);
-void options_help(int command, Text *out); // one paragraph per option of the command
+// A paragraph per option of the command; those of FOR_SPEC only where `command` has that bit too.
+void options_help(int command, Text *out);
 void options_reference(Text *out);                             // the table as Markdown
 json_t *options_record(const Options *options); // {"optim.lr": 0.004, ...}; NULL: out of memory
 Status options_read_record(Options *options, const json_t *record, const char *where);

@@ -112,7 +112,6 @@ Status run_read_options(const char *run, Options *options, json_t **out) {
 
 Status run_write_options(const char *run, const Options *options) {
     Options *old = options_create();
-    if (!old) return status_fail(ERR_MEMORY, "out of memory");
     json_t *record = NULL;
     Status status = run_read_options(run, old, &record);
     json_t *settings = status == OK ? options_record(options) : NULL;
@@ -138,13 +137,14 @@ double run_flops(const char *run) {
 
 Status plan_read(const char *path, Plan **out) {
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     char *text;
     size_t bytes;
     Status status = file_read(path, arena, &text, &bytes);
     if (status == OK && plan_parse(text, bytes, out) != OK) {
         char *message = arena_strdup(arena, status_message());
-        status = status_fail(ERR_FORMAT, "%s: %s", path, message);
+        bool other = bytes < 5 || memcmp(text, "plan ", 5); // a spec, perhaps
+        status = status_fail(ERR_FORMAT, "%s: %s%s", path, message,
+                             other ? "\n  hint: 'moec plan SPEC -o FILE' writes a plan" : "");
     }
     arena_destroy(arena);
     return status;

@@ -67,7 +67,7 @@ static bool write_bytes(int fd, const void *from, size_t n) {
 static Status hash_file(const char *path, int fd, uint64_t bytes, Hash *hash) {
     void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
-        return status_fail(ERR_IO, "cannot read back %s: %s", path, strerror(errno));
+        return status_fail(status_errno(errno), "cannot read back %s: %s", path, strerror(errno));
     *hash = hash_bytes(map, bytes);
     munmap(map, bytes);
     return OK;
@@ -198,10 +198,16 @@ static Status read_map(const char *path, Arena *arena, TensorFile *out) {
     return status;
 }
 
+static void give_back(void *file) {
+    tensors_close(file);
+}
+
 Status tensors_open(const char *path, Arena *arena, TensorFile *out) {
     *out = (TensorFile) { 0 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return status_fail(ERR_FORMAT, "cannot open %s: %s", path, strerror(errno));
+    if (fd < 0)
+        return status_fail(status_errno(errno) == ERR_MEMORY ? ERR_MEMORY : ERR_FORMAT,
+                           "cannot open %s: %s", path, strerror(errno));
     struct stat info;
     Status status = OK;
     if (fstat(fd, &info) < 0)
@@ -213,7 +219,9 @@ Status tensors_open(const char *path, Arena *arena, TensorFile *out) {
         out->map = mmap(NULL, out->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (out->map == MAP_FAILED) {
             out->map = NULL;
-            status = status_fail(ERR_IO, "cannot map %s: %s", path, strerror(errno));
+            status = status_fail(status_errno(errno), "cannot map %s: %s", path, strerror(errno));
+        } else {
+            memory_hold(&out->held, give_back, out);
         }
     }
     close(fd);
@@ -223,6 +231,7 @@ Status tensors_open(const char *path, Arena *arena, TensorFile *out) {
 }
 
 void tensors_close(TensorFile *file) {
+    memory_drop(&file->held);
     if (file->map) munmap(file->map, file->bytes);
     *file = (TensorFile) { 0 };
 }

@@ -97,7 +97,6 @@ Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options) {
     TRY(logits_of(plan, program, &buffer));
     int64_t size = plan->sequence, known = options->n_prompt;
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "out of memory");
     int32_t *tokens = ARENA_ARRAY(arena, int32_t, known + options->length + 1);
     int32_t *work = ARENA_ARRAY(arena, int32_t, plan->vocab);
     for (int64_t i = 0; i < known; i++) tokens[i] = options->prompt[i];

@@ -41,6 +41,7 @@ typedef struct Trainer {
     double flops;                // of a token, 0: unknown
     json_t *extra;               // into every manifest
     int lock;
+    Held locked;
     int64_t skips;               // in a row
     double loss, grad_norm;      // of the last step
     double step_seconds;         // smoothed
@@ -136,6 +137,13 @@ static const char *device_text(const Trainer *t) {
     return exec_device(t->exec);
 }
 
+static void unlock(void *user) {
+    Trainer *t = user;
+    memory_drop(&t->locked);
+    if (t->lock >= 0) close(t->lock);
+    t->lock = -1;
+}
+
 static Status start(Trainer *t) {
     const Options *options = t->options;
     TRY(schedule_check(options));
@@ -147,6 +155,7 @@ static Status start(Trainer *t) {
                            "the plan has no program 'eval', which --eval-interval needs");
     TRY(memory_check(t->plan, memory_available()));
     TRY(run_lock(t->job->run, &t->lock));
+    memory_hold(&t->locked, unlock, t);
     if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     progress_start(&t->progress, t->job->progress, options->log_interval);
     if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
@@ -165,7 +174,9 @@ static Status start(Trainer *t) {
     t->memory = train_memory(t->exec);
     TRY(exec_init(t->exec, (uint64_t)options->seed));
     // A run without a checkpoint was killed before its first: it starts again.
-    if (t->job->resume && checkpoint_any(t->job->run)) TRY(restore(t));
+    bool any = false;
+    if (t->job->resume) TRY(checkpoint_any(t->job->run, &any));
+    if (any) TRY(restore(t));
     if (options->steps && t->state.step >= options->steps)
         progress_say(&t->progress, "nothing to train: the run has %lld steps, --steps is %lld",
                      (long long)t->state.step, (long long)options->steps);
@@ -180,8 +191,8 @@ static Status start(Trainer *t) {
                          "sequences", (json_int_t)t->data->train.n_sequences);
     if (!t->extra) return status_fail(ERR_MEMORY, "no memory for the record of the run");
     progress_say(&t->progress,
-                 "%s: %.2f M tokens of data, %lld tokens per step, %s, memory %.1f MiB",
-                 t->plan->model, (double)t->data->train.n_targets / 1e6,
+                 "%s: %lld tokens of data, %lld tokens per step, %s, memory %.1f MiB",
+                 t->plan->model, (long long)t->data->train.n_targets,
                  (long long)t->tokens_per_step, device_text(t),
                  (double)plan_peak(t->plan) / 1048576);
     Text text = { 0 };
@@ -193,7 +204,7 @@ static Status start(Trainer *t) {
 
 static void finish(Trainer *t) {
     journal_close(&t->journal);
-    if (t->lock >= 0) close(t->lock);
+    unlock(t);
     json_decref(t->extra);
     exec_destroy(t->exec);
     data_close(t->data);
@@ -202,28 +213,13 @@ static void finish(Trainer *t) {
 
 /* One step ------------------------------------------------------------------------------------- */
 
-// Targets of the step `batch`.
-static StepTokens step_tokens(const DataBatch *batch, int64_t microbatches) {
-    StepTokens tokens = { 0 };
-    double squares = 0;
-    for (int64_t i = 0; i < microbatches; i++) {
-        DataBatch one = *batch;
-        one.sequences += i * batch->per_microbatch;
-        double n = (double)data_batch_targets(&one, batch->per_microbatch);
-        tokens.valid += n;
-        squares += n * n;
-    }
-    tokens.weighed = squares / fmax(tokens.valid, 1);
-    return tokens;
-}
-
-static Status write_metrics(Trainer *t, StepTokens tokens, double lr, double seconds) {
+static Status write_metrics(Trainer *t, double lr, double seconds) {
     bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
     double speed = (double)t->tokens_per_step / fmax(seconds, 1e-9);
     json_t *line = json_pack("{s:I, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
                              (json_int_t)t->state.tokens, "time", t->state.seconds);
     if (!line) return status_fail(ERR_MEMORY, "no memory for metrics");
-    TRY(metrics_of_program(t->exec, t->program, tokens, line));
+    TRY(metrics_of_program(t->exec, t->program, line));
     json_object_set_new(line, "optim/total grad norm",
                         isfinite(t->grad_norm) ? json_real(t->grad_norm) : json_null());
     optim_groups_record(t->groups, t->n_groups, lr, line);
@@ -265,8 +261,7 @@ static Status one_step(Trainer *t) {
         t->sequences[i] = data_sample(set, (uint64_t)options->seed, t->state.sample + i);
     DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches,
                         t->state.sample * set->sequence };
-    StepTokens tokens = step_tokens(&batch, t->plan->microbatches);
-    int64_t targets = (int64_t)tokens.valid;
+    int64_t targets = data_batch_targets(&batch, t->n_sequences);
     double lr = schedule_lr(options, t->state.step, t->state.seconds);
     float *scalars = exec_scalars(t->exec);
     schedule_scalars(options, t->state.step, lr, targets, scalars);
@@ -283,7 +278,7 @@ static Status one_step(Trainer *t) {
     t->state.seconds += seconds;
     t->state.lr = lr;
     t->state.skipped += scalars[SCALAR_skipped] != 0;
-    TRY(write_metrics(t, tokens, lr, seconds));
+    TRY(write_metrics(t, lr, seconds));
     return watch_skips(t);
 }
 
@@ -408,10 +403,6 @@ static Status conclude(Trainer *t) {
 
 Status train_run(const TrainJob *job) {
     Arena *arena = arena_create();
-    if (!arena) {
-        data_close(job->data);
-        return status_fail(ERR_MEMORY, "out of memory");
-    }
     Trainer t = { .job = job,
                   .options = job->options,
                   .plan = job->plan,

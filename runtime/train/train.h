@@ -66,11 +66,8 @@ void schedule_scalars(const Options *options, int64_t step, double lr, int64_t t
 
 /* metrics.c: the lines of metrics.jsonl; the file is journal.h's ------------------------------- */
 
-// Targets of a step, n in all and n_i in its microbatches: valid = n, weighed = sum n_i^2 / n.
-typedef struct StepTokens { double valid, weighed; } StepTokens;
 // The program's metrics by their names in metrics.jsonl (docs/run.md).
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, StepTokens tokens,
-                          json_t *object);
+Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object);
 int metrics_main_loss(const PlanProgram *program); // index of the loss to show, -1: none
 
 /* groups.c ------------------------------------------------------------------------------------- */

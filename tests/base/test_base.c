@@ -46,20 +46,88 @@ static void arena_push_keeps_what_is_there(void **state) {
     arena_destroy(arena);
 }
 
-static void an_impossible_allocation_jumps_out(void **state) {
-    (void)state;
+/* Guards --------------------------------------------------------------------------------------- */
+
+typedef struct Trace { char given[8]; int n; Arena *older; const char *stop; Arena *survivor; } Trace;
+static Trace *trace;
+
+static void give_x(void *what) {
+    trace->given[trace->n++] = *(const char *)what;
+}
+
+// Takes a, an arena, b; drops c and a block; then wants what nobody has, where `stop` says.
+static Status take_and_want(void *user) {
+    trace = user;
+    Held a, b, c;
+    memory_hold(&a, give_x, "a");
     Arena *arena = arena_create();
-    jmp_buf out;
-    volatile bool jumped = false;
-    if (setjmp(out) == 0) {
-        arena_on_oom(arena, &out);
-        arena_alloc(arena, SIZE_MAX / 2 + 1);
-    } else {
-        jumped = true;
-    }
-    assert_true(jumped);
-    assert_non_null(strstr(status_message(), "out of memory"));
+    Held *in_arena = ARENA_NEW(arena, Held);
+    memory_hold(in_arena, give_x, "r");
+    Text text = { 0 };
+    text_add(&text, "some text");
+    memory_hold(&c, give_x, "c");
+    memory_hold(&b, give_x, "b");
+    memory_drop(&c);
+    memory_drop(&c); // twice is fine
+    char *block = memory_alloc(10);
+    assert_int_equal(block[9], 0);
+    block = memory_grow(block, 100000);
+    memory_free(block);
+    if (!strcmp(trace->stop, "arena")) arena_alloc(trace->older, SIZE_MAX / 2 + 1);
+    if (!strcmp(trace->stop, "block")) memory_alloc(SIZE_MAX / 2);
+    if (!strcmp(trace->stop, "grow")) memory_grow(memory_alloc(1), SIZE_MAX / 2);
+    memory_drop(in_arena);
+    memory_drop(&a);
+    memory_drop(&b);
+    text_finish(&text);
     arena_destroy(arena);
+    trace->survivor = arena_create();
+    return ERR_INPUT;
+}
+
+// With AddressSanitizer nothing may leak either.
+static void a_guard_gives_back_what_was_taken(void **state) {
+    (void)state;
+    static const char *const stops[] = { "arena", "block", "grow" };
+    Trace t = { .older = arena_create() };
+    strcpy(arena_alloc(t.older, 5), "kept");
+    for (int i = 0; i < COUNT_OF(stops); i++) {
+        t.stop = stops[i];
+        t.n = 0;
+        assert_int_equal(memory_guard(take_and_want, &t), ERR_MEMORY);
+        assert_int_equal(t.n, 3);
+        assert_memory_equal(t.given, "bra", 3); // newest first
+        assert_non_null(strstr(status_message(), "out of memory: "));
+    }
+    t.stop = "nowhere";
+    t.n = 0;
+    assert_int_equal(memory_guard(take_and_want, &t), ERR_INPUT);
+    assert_int_equal(t.n, 0);
+    assert_non_null(arena_alloc(t.survivor, 1 << 20));
+    arena_destroy(t.survivor);
+    arena_destroy(t.older);
+}
+
+static Status inner_then_want(void *user) {
+    Trace *t = user;
+    t->stop = "arena";
+    assert_int_equal(memory_guard(take_and_want, t), ERR_MEMORY);
+    assert_int_equal(t->n, 3);
+    t->stop = "nowhere"; // its survivor is this guard's from then on
+    assert_int_equal(memory_guard(take_and_want, t), ERR_INPUT);
+    Held d;
+    memory_hold(&d, give_x, "d");
+    memory_alloc(SIZE_MAX / 2);
+    return OK;
+}
+
+static void guards_nest(void **state) {
+    (void)state;
+    Trace t = { .older = arena_create() };
+    assert_int_equal(memory_guard(inner_then_want, &t), ERR_MEMORY);
+    assert_int_equal(t.n, 4);
+    assert_memory_equal(t.given, "brad", 4);
+    arena_destroy(t.older);
 }
 
 static void doubles_read_back_to_the_same_bits(void **state) {
@@ -249,7 +317,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arena_memory_is_zeroed_aligned_and_apart),
         cmocka_unit_test(arena_push_keeps_what_is_there),
-        cmocka_unit_test(an_impossible_allocation_jumps_out),
+        cmocka_unit_test(a_guard_gives_back_what_was_taken),
+        cmocka_unit_test(guards_nest),
         cmocka_unit_test(doubles_read_back_to_the_same_bits),
         cmocka_unit_test(other_spellings_of_doubles_are_refused),
         cmocka_unit_test(decimals_are_short_and_exact),

@@ -48,7 +48,7 @@ while IFS= read -r line; do
     esac
 done <steps
 
-for name in demo test deps; do
+for name in build demo test deps; do
     grep -q "^\./dev $name" <("$source/dev" help) || { echo "no ./dev $name"; bad=1; }
 done
 ((bad == 0)) && echo "$(grep -c '^C' steps) commands of README.md run"

@@ -411,7 +411,7 @@ static void wrong_commands(void **state) {
     expect_exit(2, COMMAND(moec, "trian"));
     expect_error("moec: error: unknown command 'trian'\n  hint: did you mean 'moec train'?");
     expect_exit(0, COMMAND(moec, "train", "--help"));
-    assert_non_null(strstr(command_output(), "--min-lr fraction"));
+    assert_non_null(strstr(command_output(), "--min-lr FRACTION"));
     assert_null(strstr(command_output(), "--top-p"));
     expect_exit(2, COMMAND(moec, "train"));
     expect_error("no SPEC given");

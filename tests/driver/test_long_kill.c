@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGKILL at random moments of training and of checkpointing. After each: every checkpoint that
-// bears its name is whole, and `moec resume` goes on. In the end nothing is lost: state, metrics
-// and evaluations are those of a run that nobody interrupted, bit for bit.
+// SIGKILL at random moments of training and of checkpointing, in both precisions. After each: every
+// checkpoint that bears its name is whole, and `moec resume` goes on. In the end nothing is lost:
+// state, metrics and evaluations are those of a run that nobody interrupted, bit for bit.
 //
 // The moments are of three kinds: so long after the start (compiling, loading, cutting files), so
 // long after a step (training), and so long after a checkpoint's temporary folder appears (saving).
@@ -20,25 +20,23 @@ enum { KILLS = 50, STEPS = 160, SEED = 20 };
 static Small small;
 static char *reference;
 static uint64_t draws;
-static int while_saving, whole_seen; // kills with a temporary folder left; checkpoints verified
+static int while_saving, whole_seen, made; // kills with a temporary folder left; checkpoints verified
 
 static int64_t draw(int64_t below) {
     return (int64_t)(hash_mix(SEED, 1, draws++) % (uint64_t)below);
 }
 
-static char steps_text[16], threads_text[2];
+static char steps_text[16], threads_text[2], precision_text[8];
 static char *const more[] = { "--save-interval", "2",         "--eval-interval", "5",
                               "--eval-limit",    "100",       "--keep",          "3",
                               "--keep-every",    "50",        "--threads",       threads_text,
-                              "--schedule",      "wsd",       NULL };
+                              "--schedule",      "wsd",       "--precision",     precision_text,
+                              NULL };
 
 static int make(void **state) {
     (void)state;
     small = small_make();
-    reference = path_in(small.folder, "reference");
     snprintf(steps_text, sizeof steps_text, "%d", STEPS);
-    strcpy(threads_text, "1");
-    expect_exit(0, small_train(&small, reference, steps_text, more));
     return 0;
 }
 
@@ -139,13 +137,17 @@ static void complete_and_compare(char *run) {
     assert_string_equal(svg + n - 7, "</svg>\n");
 }
 
-static void killed_at_random_moments(void **state) {
-    (void)state;
+static void kill_at_random_moments(const char *precision) {
     int kills[3] = { 0 }, runs = 0, unhurt = 0;
+    strcpy(precision_text, precision);
+    strcpy(threads_text, "1");
+    while_saving = whole_seen = 0;
+    reference = path_in(small.folder, precision);
+    expect_exit(0, small_train(&small, reference, steps_text, more));
     while (kills[0] + kills[1] + kills[2] < KILLS) {
-        char *run = path_in(small.folder, "killed-0");
-        run[strlen(run) - 1] += (char)runs++;
-        assert_true(runs < 10);
+        char *run = path_in(small.folder, "killed-00");
+        snprintf(run + strlen(run) - 2, 3, "%02d", made++);
+        assert_true(++runs < 10);
         bool ended = false;
         while (!ended && kills[0] + kills[1] + kills[2] < KILLS) {
             pid_t child = start(run);
@@ -178,7 +180,20 @@ static void killed_at_random_moments(void **state) {
     assert_true(while_saving >= 5); // the moments are where they should be
 }
 
+static void killed_at_random_moments(void **state) {
+    (void)state;
+    kill_at_random_moments("fp32");
+}
+
+static void killed_in_bf16(void **state) {
+    (void)state;
+    kill_at_random_moments("bf16");
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(killed_at_random_moments) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_at_random_moments),
+        cmocka_unit_test(killed_in_bf16),
+    };
     return cmocka_run_group_tests_name("kill", tests, make, NULL);
 }

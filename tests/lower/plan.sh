@@ -47,7 +47,8 @@ refused "did you mean --microbatch" models/tiny.lua --microbatchs 4
 refused "-o: expected a value after it, got nothing" models/tiny.lua -o
 refused "--microbatches: expected a whole number from 1, got '0'" models/tiny.lua --microbatches 0
 refused "--microbatch is 100 tokens, expected a multiple of the sequence of 256" models/tiny.lua --microbatch 100
-refused "no pass 'x' to dump" models/tiny.lua -d fx
+refused "moec: error: no pass 'x' to dump" models/tiny.lua -d fx
+refused "hint: p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a place" models/tiny.lua -d '?'
 refused "unexpected 'layers'" models/tiny.lua layers
 refused "models/none.lua" models/none.lua
 exit $bad

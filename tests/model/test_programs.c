@@ -157,6 +157,10 @@ static void test_records(void **state) {
     add_metric(from, "b.vector", v);
     add_metric(from, "b.bool", model_op2(from, OP_GT, t, c));
     add_metric(from, "b.int", model_generator(from, OP_POSITIONS, 0, NULL, 0));
+    add_metric(from, "c.token", t);
+    add_metric(from, "c.sequence", model_row_sum(from, t, SET_SEQUENCE));
+    add_metric(from, "c.vector", v);
+    for (uint32_t i = 3; i < from->n_metrics; i++) from->metrics[i].sum = true;
     Model *m = program(from, PROGRAM_EVAL);
     assert_string_equal(record_text(m, 0), "mul(row_sum(mul(t, valid)), inv_step)");
     assert_string_equal(record_text(m, 1), "mul(inv_step, mul(c, n_valid))");
@@ -165,19 +169,25 @@ static void test_records(void **state) {
     assert_string_equal(record_text(m, 4),
                         "mul(inv_step, row_sum(mul(valid, where(gt(t, c), 1, 0))))");
     assert_string_equal(record_text(m, 5), "mul(inv_step, row_sum(mul(valid, mul(positions, 1))))");
+    assert_string_equal(record_text(m, 6), "row_sum(mul(t, valid))"); // a sum: no weight, no mean
+    assert_string_equal(record_text(m, 7), "row_sum(row_sum(t))");
+    assert_string_equal(record_text(m, 8), "v");
     static const struct {
         const char *name;
         int n;
         double weight;
+        bool sum;
     } want[] = {
-        { "a.token", 1, 0.25 }, { "a.scalar", 1, 2 }, { "a.sequence", 1, 3 },
-        { "b.vector", 4, 0 },   { "b.bool", 1, 0 },   { "b.int", 1, 0 },
+        { "a.token", 1, 0.25, false }, { "a.scalar", 1, 2, false }, { "a.sequence", 1, 3, false },
+        { "b.vector", 4, 0, false },   { "b.bool", 1, 0, false },   { "b.int", 1, 0, false },
+        { "c.token", 1, 0, true },     { "c.sequence", 1, 0, true }, { "c.vector", 4, 0, true },
     };
     assert_int_equal(m->n_records, COUNT_OF(want));
     for (int i = 0; i < COUNT_OF(want); i++) {
         assert_string_equal(model_name(m, m->records[i].addr), want[i].name);
         assert_int_equal(m->records[i].n, want[i].n);
         assert_true(m->records[i].weight == want[i].weight);
+        assert_int_equal(m->records[i].sum, want[i].sum);
         assert_int_equal(m->nodes[m->effects[i]].attr.index, i);
         assert_int_equal(m->nodes[m->effects[i]].addr, m->records[i].addr);
     }

@@ -43,6 +43,30 @@ static void every_operation(void **state) {
     assert_int_equal(failed, 0);
 }
 
+// A new row of the operation table that has an adjoint comes with a case.
+static void every_operation_has_a_case(void **state) {
+    (void)state;
+    static const char *const adjoint[] = {
+#define OP(name, text, lo, hi, class, shape, adjoint, flops) [OP_##name] = #adjoint,
+        OP_TABLE(OP)
+#undef OP
+    };
+    bool met[N_OPS] = { 0 };
+    int missing = 0;
+    for (int i = 0; i < n_cases; i++) {
+        Model *m = case_model(&cases[i], 13);
+        assert_non_null(m);
+        for (uint32_t n = 1; n < m->n_nodes; n++) met[m->nodes[n].op] = true;
+        model_destroy(m);
+    }
+    for (int op = 0; op < COUNT_OF(adjoint); op++) {
+        if (!adjoint[op] || !strcmp(adjoint[op], "none") || met[op]) continue;
+        printf("no case in tests/oracle/cases.c has %s\n", op_info[op].name);
+        missing++;
+    }
+    assert_int_equal(missing, 0);
+}
+
 static void random_graphs(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 40; seed++) {
@@ -165,6 +189,7 @@ static void a_wrong_gradient_is_seen(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_wrong_gradient_is_seen),     cmocka_unit_test(every_operation),
+        cmocka_unit_test(every_operation_has_a_case),
         cmocka_unit_test(gradients_of_gradients),       cmocka_unit_test(random_graphs),
         cmocka_unit_test(every_parameter_of_the_specs),
     };

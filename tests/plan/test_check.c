@@ -162,6 +162,7 @@ EDIT(metric_in_act, STEP(plan)->metrics[0].buffer =
      (uint32_t)(buffer(STEP(plan), "dy") - STEP(plan)->buffers))
 EDIT(metric_is_input, STEP(plan)->metrics[0].buffer = 0)
 EDIT(metric_nan, STEP(plan)->metrics[0].weight = NAN)
+EDIT(metric_weighed_sum, STEP(plan)->metrics[0].sum = true)
 EDIT(io_unused, STEP(plan)->n_outputs = 0)
 EDIT(io_overlap, buffer(STEP(plan), "y")->offset = 0)
 
@@ -327,6 +328,7 @@ static const Case cases[] = {
     CASE(metric_is_input, "interface",
          "buffer \"tokens\": expected one of its own in io for a metric"),
     CASE(metric_nan, "interface", "metric \"loss\""),
+    CASE(metric_weighed_sum, "interface", "expected f32 and a weight, 0 of a sum, found f32 and 1"),
     CASE(io_unused, "interface", "buffer \"y\": expected an input, metric or output"),
     CASE(io_overlap, "interface", "expected to begin after"),
     CASE(read_before_write, "order",

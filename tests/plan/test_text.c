@@ -110,6 +110,8 @@ static void test_values(void **state) {
     plan->programs[0].buffers[0].first = INT32_MIN;
     plan->programs[0].buffers[0].last = INT32_MAX;
     plan->programs[0].metrics[0].weight = -2.5;
+    plan->programs[1].metrics[0].weight = 0;
+    plan->programs[1].metrics[0].sum = true;
     plan->programs[0].inputs[0].k = -3;
     sample_source(plan, "");
     sample_source(plan, "end 0\n\n kernel\xff\n");
@@ -120,6 +122,9 @@ static void test_values(void **state) {
     assert_string_equal(again->model, plan->model);
     assert_string_equal(again->target, "");
     assert_true(again->params[0].std == 5e-324);
+    assert_true(again->programs[0].metrics[0].weight == -2.5);
+    assert_false(again->programs[0].metrics[0].sum);
+    assert_true(again->programs[1].metrics[0].sum);
     assert_true(isinf(again->params[0].decay) && again->params[0].lr == -INFINITY);
     assert_true(signbit(again->params[1].std));
     assert_true(again->params[1].lr == 1.0 / 3);

@@ -309,8 +309,10 @@ static void effects(void **state) {
     assert_true(l.m->losses[0].weight == 0.5);
     assert_string_equal(model_name(l.m, l.m->losses[1].addr), "ce");
     assert_int_equal(model_type(l.m, l.m->losses[1].node)->row, ROW_T);
-    assert_int_equal(l.m->n_metrics, 1);
+    assert_int_equal(l.m->n_metrics, 2);
     assert_string_equal(model_name(l.m, l.m->metrics[0].addr), "layers.1.ffn.load");
+    assert_string_equal(model_name(l.m, l.m->metrics[1].addr), "layers.1.ffn.dropped");
+    assert_true(l.m->metrics[0].sum && l.m->metrics[1].sum); // counts, over the step
     const Type *load = model_type(l.m, l.m->metrics[0].node);
     assert_true(load->row == ROW_NONE && load->rank == 1 && load->dim[0] == 4);
     assert_int_equal(l.m->n_updates, 1);

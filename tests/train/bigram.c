@@ -37,14 +37,14 @@ static const struct { const char *entry, *parameters, *body; int64_t tiles;
     { "forward",
       "const int32_t *tokens, const int32_t *labels, const float *table, const float *scalars, "
       "float *loss, float *load",
-      "float sum = 0, seen[4] = { 0 }, valid = 0;\n"
+      "float sum = 0, seen[4] = { 0 };\n"
       "for (int64_t t = 0; t < T && tile_begin < tile_end; t++) {\n"
       "    if (labels[t] < 0) continue;\n"
       "    const float *row = table + tokens[t] * 256;\n"
       "    sum += (float)(__builtin_log(total_of(row)) - row[labels[t]]);\n"
-      "    seen[tokens[t] & 3]++, valid++;\n"
+      "    seen[tokens[t] & 3]++;\n"
       "}\n"
-      "for (int i = 0; i < 4; i++) load[i] += seen[i] * valid * scalars[INV_STEP];\n"
+      "for (int i = 0; i < 4; i++) load[i] += seen[i];\n"
       "if (tile_begin < tile_end) loss[0] += sum * scalars[INV_STEP];",
       1 },
     { "backward",
@@ -170,9 +170,10 @@ static void input(Plan *plan, PlanProgram *program, InputKind kind, int32_t k, u
         (PlanInput){ kind, k, at };
 }
 
-static void metric(Plan *plan, PlanProgram *program, const char *name, double weight, uint32_t at) {
+static void metric(Plan *plan, PlanProgram *program, const char *name, double weight, uint32_t at,
+                   bool sum) {
     *ARENA_PUSH(plan->arena, program->metrics, program->n_metrics, program->cap_metrics) =
-        (PlanMetric) { name, weight, at };
+        (PlanMetric) { name, weight, at, sum };
 }
 
 static void segment(Plan *plan, PlanProgram *program, const char *name) {
@@ -218,8 +219,8 @@ static Common common_buffers(Plan *plan, PlanProgram *program) {
     c.scalars = buffer(plan, program, "scalars", DTYPE_F32, REGION_scalars, 0, N_SCALARS, 0);
     input(plan, program, INPUT_tokens, 0, c.tokens);
     input(plan, program, INPUT_labels, 1, c.labels);
-    metric(plan, program, "ce", 1, c.loss);
-    metric(plan, program, "layers.1.ffn.load", 0, c.load);
+    metric(plan, program, "ce", 1, c.loss, false);
+    metric(plan, program, "layers.1.ffn.load", 0, c.load, true);
     return c;
 }
 

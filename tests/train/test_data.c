@@ -203,7 +203,9 @@ static void numpy_arrays(void **state) {
           "a.npy is a NumPy array of '<u4', expected integers of 2 bytes, little-endian\n  hint: "
           "--tokens uint32" },
         { 1, "{'descr': '|u1', 'fortran_order': False, 'shape': (12,), }", "hint: --tokens bytes" },
-        { 1, "{'descr': '>u2', 'fortran_order': False, 'shape': (6,), }", "array of '>u2', exp" },
+        { 1, "{'descr': '>u2', 'fortran_order': False, 'shape': (6,), }",
+          "array of '>u2', expected integers of 2 bytes, little-endian\n  hint: save it as "
+          "array.astype('<u2')" },
         { 1, "{'descr': '<f2', 'fortran_order': False, 'shape': (6,), }", "array of '<f2', exp" },
         { 1, "{'descr': '<u2', 'fortran_order': True, 'shape': (2, 3), }", "in Fortran order" },
         { 1, "{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }",

@@ -214,6 +214,10 @@ static void wrong_commands(void **state) {
     write_file(bad, "plan 1\nmodel\n", 13);
     expect_run(2, COMMAND(program, bad, "--data", data, "--out", run, "--steps", "1"));
     expect_error("bad.plan: ");
+    assert_null(strstr(command_output(), "moec plan SPEC"));
+    write_file(bad, "local m = 1\n", 12); // a spec, say
+    expect_run(2, COMMAND(program, bad, "--data", data, "--out", run, "--steps", "1"));
+    expect_error("expected \"plan \", found \"local\"\n  hint: 'moec plan SPEC -o FILE' writes a plan");
     expect_run(2, COMMAND(program, plan_path, "--data", data, "--steps", "1"));
     expect_error("no place for the run\n  hint: --out FOLDER");
     expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", run));
@@ -222,7 +226,7 @@ static void wrong_commands(void **state) {
     expect_error("cannot open the data file");
     expect_run(2, COMMAND(program, plan_path, "--batch", "9", "--data", data, "--out", run,
                           "--steps", "1"));
-    expect_error("are decided by the plan");
+    expect_error("is decided by the plan");
     expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", run, "--stepps", "1"));
     expect_error("did you mean --steps?");
     assert_false(file_exists(run)); // none of these left anything behind

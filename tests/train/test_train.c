@@ -361,17 +361,19 @@ static void names_of_metrics(void **state) {
     Exec *exec;
     EXPECT_OK(exec_create(named, &(ExecOptions) { .threads = 1 }, &exec));
     PlanProgram *program = plan_program(named, "step");
-    static const struct { const char *name; double weight; int of; // 0: scalar, 1: loads
+    static const struct { const char *name; double weight; int of; // 0: scalar, 1: loads, 2: a sum
     } metrics[] = {
         { "layers.2.ffn.router.balance", 0.01, 0 }, { "layers.3.ffn.router.balance", 0.02, 0 },
         { "layers.3.ffn.router.z", 0.001, 0 },      { "z", 0.1, 0 },
         { "ce", 1, 0 },                             { "layers.3.extra.spread", 0.5, 0 },
-        { "layers.2.ffn.load", 0, 1 },              { "layers.2.more.load", 0, 1 },
-        { "head.load", 0, 1 },                      { "layers.3.ffn.entropy", 0, 0 },
+        { "layers.2.ffn.load", 0, 1 },              { "layers.2.ffn.dropped", 0, 2 },
+        { "layers.2.more.load", 0, 1 },             { "head.load", 0, 1 },
+        { "layers.3.ffn.entropy", 0, 0 },           { "layers.3.ffn.tally", 0, 2 },
     };
     PlanMetric old[] = { program->metrics[0], program->metrics[1] }, list[COUNT_OF(metrics)];
     for (int i = 0; i < COUNT_OF(metrics); i++)
-        list[i] = (PlanMetric) { metrics[i].name, metrics[i].weight, old[metrics[i].of].buffer };
+        list[i] = (PlanMetric) { metrics[i].name, metrics[i].weight, old[metrics[i].of & 1].buffer,
+                                 .sum = metrics[i].of > 0 };
     program->metrics = list;
     program->n_metrics = COUNT_OF(metrics);
     int64_t n;
@@ -379,8 +381,7 @@ static void names_of_metrics(void **state) {
     const float loads[] = { 1, 2, 3, 2 };
     memcpy(exec_metric(exec, program, 6, &n), loads, sizeof loads);
     json_t *line = json_object();
-    // 16 targets of which each has one expert, in microbatches of 8: loads are means over those.
-    EXPECT_OK(metrics_of_program(exec, program, (StepTokens) { 16, 8 }, line));
+    EXPECT_OK(metrics_of_program(exec, program, line));
     static const struct { const char *name; double value; } expected[] = {
         { "train/CE loss", 2 },
         { "train/PPL", 7.38905609893065 },
@@ -398,7 +399,9 @@ static void names_of_metrics(void **state) {
         { "train/layers.2.more.load/load imbalance", 1.5 }, // the second of the layer
         { "train/head.load/load imbalance", 1.5 },
         { "train/load imbalance", 1.5 },
-        { "train/block 02/dropped", 0 },
+        { "train/block 02/dropped", 2 }, // of ten choices
+        { "train/block 02/token drop rate", 0.2 },
+        { "train/layers.3.ffn.tally", 2 },
         { "train/total loss", 0.02 + 0.04 + 0.002 + 0.2 + 2 + 1 },
     };
     for (int i = 0; i < COUNT_OF(expected); i++) {
@@ -409,14 +412,13 @@ static void names_of_metrics(void **state) {
     static const char *const lists[] = { "train/block 02/load", "train/layers.2.more.load",
                                          "train/head.load" };
     for (int i = 0; i < 3; i++)
-        assert_true(json_number_value(json_array_get(json_object_get(line, lists[i]), 2)) == 6);
+        assert_true(json_number_value(json_array_get(json_object_get(line, lists[i]), 2)) == 3);
     json_decref(line);
-    // Three of sixteen have no expert; and a loss that is not finite makes a sum that is none.
-    exec_metric(exec, program, 6, &n)[0] = -0.5f;
+    // A loss that is not finite makes a sum that is none.
     exec_metric(exec, program, 4, &n)[0] = NAN;
     line = json_object();
-    EXPECT_OK(metrics_of_program(exec, program, (StepTokens) { 16, 8 }, line));
-    assert_true(json_number_value(json_object_get(line, "train/block 02/dropped")) == 3);
+    EXPECT_OK(metrics_of_program(exec, program, line));
+    assert_true(json_is_null(json_object_get(line, "train/block 02/dropped")));
     assert_true(json_is_null(json_object_get(line, "train/load balancing loss")));
     assert_true(json_is_null(json_object_get(line, "train/PPL")));
     json_decref(line);
