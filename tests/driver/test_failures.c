@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A full disk and a folder that may not be written: a clear error, nothing lost, and the same bits
-// once there is space again. A limit on file sizes stands for a full disk; where the test may
-// mount, a small file system is one.
+// A full disk, a folder that may not be written, too little memory: a clear error, nothing lost, and
+// the same bits once there is what was missing. A limit on file sizes stands for a full disk; where
+// the test may mount, a small file system is one. A limit on the address space stands for memory.
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -158,6 +158,37 @@ static void damaged_checkpoint(void **state) {
     expect_error("the manifest does not match its own hash");
 }
 
+// From a limit under which nothing runs to one under which all does. The space that a sanitizer
+// reserves fits under none.
+static void too_little_memory(void **state) {
+    (void)state;
+#ifdef MOEC_SANITIZE
+    skip();
+#endif
+    char *run = path_in(small.folder, "starved"), limit[32];
+    int refused = 0, done = 0;
+    for (int mebibytes = 8; mebibytes <= 32; mebibytes++) {
+        COMMAND("/bin/rm", "-rf", run);
+        COMMAND("/bin/cp", "-r", reference, run);
+        COMMAND("/bin/rm", "-r", path_in(run, "checkpoints/step-6"));
+        snprintf(limit, sizeof limit, "--as=%d", mebibytes << 20);
+        int status = COMMAND("/usr/bin/prlimit", limit, small.moec, "resume", run);
+        if (strstr(command_errors(), "error while loading shared libraries")) continue;
+        if (status) {
+            expect_exit(1, status);
+            expect_error("moec: error: ");
+            assert_true(file_exists(path_in(run, "checkpoints/step-3/manifest.json")));
+            expect_exit(0, COMMAND(small.moec, "resume", run));
+            refused++;
+        } else {
+            done++;
+        }
+        same_state(reference, run, 6);
+        same_history(reference, run);
+    }
+    assert_true(refused > 0 && done > 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_space_for_a_checkpoint),
@@ -165,6 +196,7 @@ int main(void) {
         cmocka_unit_test(full_file_system),
         cmocka_unit_test(folder_may_not_be_written),
         cmocka_unit_test(damaged_checkpoint),
+        cmocka_unit_test(too_little_memory),
     };
     return cmocka_run_group_tests_name("failures", tests, make, NULL);
 }
