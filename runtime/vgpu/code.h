@@ -79,7 +79,7 @@ typedef struct VgBlock {
     X(VG_CLUSTER_NCTAID_Y, "%cluster_nctaid.y") X(VG_CLUSTER_NCTAID_Z, "%cluster_nctaid.z")        \
     X(VG_CLUSTER_CTARANK, "%cluster_ctarank") X(VG_CLUSTER_NCTARANK, "%cluster_nctarank")          \
     X(VG_TOTAL_SMEM, "%total_smem_size") X(VG_DYNAMIC_SMEM, "%dynamic_smem_size")                  \
-    X(VG_AGGR_SMEM, "%aggr_smem_size")
+    X(VG_AGGR_SMEM, "%aggr_smem_size") X(VG_ENVREG1, "%envreg1") X(VG_ENVREG2, "%envreg2")
 #define X(name, spelling) name,
 typedef enum VgSpecial { VG_SPECIAL_TABLE(X) } VgSpecial;
 #undef X
@@ -154,13 +154,15 @@ typedef struct VgIsa {
 
 // Shared by files of handlers, each defined once per instruction set.
 #define VG_SHARED_HANDLERS(X) /* moves of exec_int.c, widenings of exec_half.c */                  \
-    X(vg_move32) X(vg_move64) X(vg_narrow) X(vg_widen) X(vg_widen_signed) X(vg_low16)              \
+    X(vg_move32) X(vg_move64) X(vg_narrow) X(vg_widen) X(vg_widen_signed) X(vg_low16) X(vg_pack16) \
     X(vg_select32) X(vg_half_widen) X(vg_bf16_widen)
 #define X(name) const VgInstr *VG_NAME(name)(const VgInstr *i, VgWarp *w, char *f);
 VG_SHARED_HANDLERS(X)
 #undef X
-// setp of f16x2 and bf16x2 (exec_half.c); handler of a comparison, 0.. as exec_float.c lists them.
-Status VG_NAME(vg_setp_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison, bool ftz, int op);
+// Comparison of f16x2 and bf16x2 (operands 1, 2, and 3 if `op`) into the predicates of the low and high
+// halves (exec_half.c); handler of a comparison, 0.. as exec_float.c lists them.
+Status VG_NAME(vg_compare_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison,
+                                bool ftz, int op, const uint32_t to[2]);
 Status VG_NAME(vg_decode_clock)(VgDecoder *d, const PtxInstr *p, bool *done); // mov from %clock...
 float VG_NAME(vg_exp2)(float x);
 float VG_NAME(vg_tanh)(float x);

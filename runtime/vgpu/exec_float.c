@@ -422,9 +422,14 @@ static Status decode_setp(VgDecoder *d, const PtxInstr *p) {
     PtxType type = vg_take_type(d);
     uint32_t to, second = 0;
     if (comparison < 0) return vg_bad(d, "expected a comparison");
-    if (type == PTX_F16X2 || type == PTX_BF16X2) return VG_NAME(vg_setp_pair)(d, p, type, comparison, ftz, op);
     TRY(vg_count(d, op ? 4 : 3, op ? 4 : 3));
     const PtxOperand *first = &p->operands[0];
+    if (type == PTX_F16X2 || type == PTX_BF16X2) {
+        uint32_t both[2];
+        if (first->kind != PTX_OP_PAIR) return vg_bad(d, "expected p|q");
+        for (int k = 0; k < 2; k++) TRY(vg_pred_dst(d, &first->items[k], &both[k]));
+        return VG_NAME(vg_compare_pair)(d, p, type, comparison, ftz, op, both);
+    }
     if (first->kind == PTX_OP_PAIR) {
         TRY(vg_pred_dst(d, &first->items[1], &second));
         first = &first->items[0];
@@ -433,21 +438,44 @@ static Status decode_setp(VgDecoder *d, const PtxInstr *p) {
     return emit_compare(d, p, type, comparison, ftz, op, to, second);
 }
 
+static void emit_select(VgDecoder *d, uint32_t to, uint32_t yes, uint32_t pred) {
+    uint32_t value = vg_const_bits(d, yes, 32), no = vg_const_bits(d, 0, 32);
+    VgInstr *i = vg_emit(d, VG_NAME(vg_select32));
+    i->d = to, i->a = value, i->b = no, i->c = pred;
+}
+
+// What stands for true in a result of this type; 0: no such result.
+static uint32_t true_value(PtxType type) {
+    switch (type) {
+    case PTX_U32: case PTX_S32: return 0xffffffff;
+    case PTX_U16: case PTX_S16: return 0xffff;
+    case PTX_F32: return 0x3f800000;
+    case PTX_F16: case PTX_F16X2: return 0x3c00;
+    case PTX_BF16: case PTX_BF16X2: return 0x3f80;
+    default: return 0;
+    }
+}
+
 static Status decode_set(VgDecoder *d, const PtxInstr *p) {
     int comparison = vg_take_one(d, comparisons), op = vg_take_one(d, boolean_ops) + 1;
     bool ftz = vg_take(d, "ftz");
     PtxType result = vg_take_type(d), type = vg_take_type(d);
+    uint32_t yes = true_value(result), to, preds[2] = { vg_temp_pred(d), vg_temp_pred(d) };
     if (comparison < 0) return vg_bad(d, "expected a comparison");
-    if (result != PTX_U32 && result != PTX_S32 && result != PTX_F32)
-        return vg_bad(d, "results of type .u32, .s32 and .f32 are known");
+    if (!yes) return vg_bad(d, "no such result of a comparison");
     TRY(vg_count(d, op ? 4 : 3, op ? 4 : 3));
-    uint32_t pred = vg_temp_pred(d), to;
-    TRY(emit_compare(d, p, type, comparison, ftz, op, pred, 0));
+    if (type != PTX_F16X2 && type != PTX_BF16X2) {
+        TRY(emit_compare(d, p, type, comparison, ftz, op, preds[0], 0));
+        TRY(vg_dst(d, &p->operands[0], ptx_type_bits(result), false, &to));
+        emit_select(d, to, yes, preds[0]);
+        return OK;
+    }
+    uint32_t halves[2] = { vg_temp(d, 32), vg_temp(d, 32) };
+    TRY(VG_NAME(vg_compare_pair)(d, p, type, comparison, ftz, op, preds));
     TRY(vg_dst(d, &p->operands[0], 32, false, &to));
-    uint32_t yes = vg_const_bits(d, result == PTX_F32 ? 0x3f800000 : 0xffffffff, 32);
-    uint32_t no = vg_const_bits(d, 0, 32);
-    VgInstr *i = vg_emit(d, VG_NAME(vg_select32));
-    i->d = to, i->a = yes, i->b = no, i->c = pred;
+    for (int k = 0; k < 2; k++) emit_select(d, halves[k], yes & 0xffff, preds[k]);
+    VgInstr *i = vg_emit(d, VG_NAME(vg_pack16));
+    i->d = to, i->a = halves[0], i->b = halves[1];
     return OK;
 }
 
@@ -554,7 +582,7 @@ const VgForm VG_NAME(vg_forms_float)[] = {
 
 const VgRoot VG_NAME(vg_roots_float)[] = {
     { "setp", decode_setp, "setp.{eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,...,num,nan}{.and,.or,.xor}{.ftz}.type" },
-    { "set", decode_set, "set.CMP{.BOOL}{.ftz}.{u32,s32,f32}.type" },
+    { "set", decode_set, "set.CMP{.BOOL}{.ftz}.{u32,s32,u16,s16,f32,f16,f16x2,bf16,bf16x2}.type" },
     { "testp", decode_testp, "testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}" },
     { NULL, NULL, NULL },
 };

@@ -149,7 +149,7 @@ APPROX(ex2_bf16, true, false)
 APPROX(tanh_f16, false, true)
 APPROX(tanh_bf16, true, true)
 
-/* setp of pairs: p for the low halves, q for the high ones --------------------------------------------- */
+/* comparison of pairs --------------------------------------------- */
 
 HANDLER(pair_part) { // imm: 0 low, 1 high; | 2 bf16; | 4 ftz
     const uint32_t *a = SLOT(const uint32_t, a);
@@ -158,17 +158,15 @@ HANDLER(pair_part) { // imm: 0 low, 1 high; | 2 bf16; | 4 ftz
                           : in_f16(i->imm & 1 ? a[l] >> 16 : a[l], flags));
 }
 
-Status VG_NAME(vg_setp_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison, bool ftz, int op) {
-    uint32_t a, b, c = 0, to[2];
+Status VG_NAME(vg_compare_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison,
+                                bool ftz, int op, const uint32_t to[2]) {
+    uint32_t a, b, c = 0;
     bool negate = false;
     VgHandler compare = VG_NAME(vg_comparer)(PTX_F32, comparison, false);
-    TRY(vg_count(d, op ? 4 : 3, op ? 4 : 3));
-    if (p->operands[0].kind != PTX_OP_PAIR) return vg_bad(d, "expected p|q");
     if (!compare) return vg_bad(d, "no such comparison");
     TRY(vg_src(d, &p->operands[1], 32, &a));
     TRY(vg_src(d, &p->operands[2], 32, &b));
     if (op) TRY(vg_pred(d, &p->operands[3], &c, &negate));
-    for (int k = 0; k < 2; k++) TRY(vg_pred_dst(d, &p->operands[0].items[k], &to[k]));
     for (int k = 0; k < 2; k++) {
         uint32_t part[2] = { vg_temp(d, 32), vg_temp(d, 32) };
         for (int n = 0; n < 2; n++) {

@@ -48,7 +48,10 @@ HANDLER(logic_pred) { // imm: 0 and, 1 or, 2 xor; bit 2: not a; bit 3: not b
     VG_NEXT(i, w, f);
 }
 // {a, b, ...} packed into a wider value and back.
-BINARY(pack16x2, uint32_t, uint32_t, uint32_t, (a[l] & 0xffff) | b[l] << 16)
+HANDLER_OUT(vg_pack16) {
+    const uint32_t *a = SLOT(const uint32_t, a), *b = SLOT(const uint32_t, b);
+    MAP(uint32_t, (a[l] & 0xffff) | b[l] << 16);
+}
 BINARY(pack32x2, uint64_t, uint32_t, uint32_t, a[l] | (uint64_t)b[l] << 32)
 HANDLER_OUT(vg_low16) {
     const uint32_t *a = SLOT(const uint32_t, a);
@@ -536,7 +539,7 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
         if (n == 4) { // 4 x 16 or 4 x 8: two pairs first
             for (int k = 0; k < 2; k++) {
                 uint32_t pair = vg_temp(d, 32);
-                VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : pack16x2);
+                VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : VG_NAME(vg_pack16));
                 i->d = pair, i->a = refs[2 * k], i->b = refs[2 * k + 1];
                 refs[k] = pair;
             }
@@ -549,7 +552,7 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
             vg_emit_list(d, list, 1, 2);
             return OK;
         }
-        VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : each == 16 ? pack16x2 : pack32x2);
+        VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : each == 16 ? VG_NAME(vg_pack16) : pack32x2);
         i->d = whole, i->a = refs[0], i->b = refs[1];
         return OK;
     }

@@ -52,6 +52,8 @@ static uint32_t special(const VgWarp *w, VgSpecial name, uint32_t lane) {
     case VG_TOTAL_SMEM: return cta->shared_bytes;
     case VG_DYNAMIC_SMEM: return g->launch->dynamic_shared;
     case VG_AGGR_SMEM: return cta->shared_bytes;
+    case VG_ENVREG1: return (uint32_t)(g->workspace >> 32);
+    case VG_ENVREG2: return (uint32_t)g->workspace;
     }
     return 0;
 }

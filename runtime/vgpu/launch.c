@@ -249,6 +249,14 @@ static void workers_end(VgDevice *d, int n) {
     }
 }
 
+// Cooperative groups find their grid barrier here: the workspace's size, then the barrier's counter.
+static Status workspace_begin(VgDevice *d, VgGrid *g) {
+    uint32_t words[64] = { sizeof words };
+    if (!g->launch->cooperative) return OK;
+    TRY(vg_mem_alloc(d->memory, VG_GLOBAL, sizeof words, 16, "cooperative launch", &g->workspace));
+    return vg_mem_write(d->memory, g->workspace, words, sizeof words);
+}
+
 static VgFault run_grid(VgDevice *d, VgGrid *g) {
     const VgKernelInfo *info = &g->kernel->info;
     VgLaunchShape shape = {
@@ -257,7 +265,8 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
         .params = g->params, .param_bytes = info->param_bytes, .shared_base = d->cc >= 90 ? 0x400 : 0,
         .ranked = d->cc >= 90,
     };
-    Status status = vg_launch_begin(d->memory, &shape, &g->memory);
+    Status status = workspace_begin(d, g);
+    if (status == OK) status = vg_launch_begin(d->memory, &shape, &g->memory);
     if (status != OK) {
         vg_fault_grid(g, VG_NO_MEMORY, status_message());
         return VG_NO_MEMORY;
@@ -272,6 +281,7 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
     d->stats.seconds = vg_now() - start;
     d->stats.forgotten = vg_launch_forgotten(g->memory);
     vg_launch_end(g->memory);
+    if (g->workspace) (void)vg_mem_free(d->memory, g->workspace);
     return (VgFault)atomic_load(&g->fault);
 }
 

@@ -130,6 +130,7 @@ struct VgGrid {
     uint32_t threads, warps_per_cta, ctas_per_cluster;
     uint64_t n_ctas;
     const char *params;
+    uint64_t workspace;       // of a cooperative launch: what grid-wide barriers use, else 0
     VgLaunchMem *memory;
     void *async;
     _Atomic uint64_t next_cluster, done_clusters, resident;

@@ -152,7 +152,7 @@ static void misuse(void **state) {
     expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; bar.sync 0; ret; L: bar.sync 1; ret; }", 1, 32,
                  VG_DIVERGED, "have diverged");
     expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; shfl.sync.idx.b32 %r2, %r1, 0, 31, 1; L: ret; }", 1,
-                 32, VG_DIVERGED, "not in the membermask");
+                 32, VG_DIVERGED, "not in their membermask");
     expect_fault(gpu, ENTRY("k") "shfl.sync.idx.b32 %r2, %r1, 9, 31, 255; ret; }", 1, 8, VG_DIVERGED, "do not take part");
     expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 64; @%p1 bra L; bar.sync 0, 64; L: ret; }", 1, 96, VG_DEADLOCK,
                  "barrier 0: 32 of 64 threads arrived");

@@ -80,6 +80,24 @@ static void matches_and_reductions(void **state) {
     }
 }
 
+static void tiles(void **state) { // groups of 8 lanes, each naming itself
+    (void)state;
+    uint64_t a[32], b[32], d[32];
+    static const char *const texts[] = {
+        "shfl.sync.down.b32 d, a, 1, 0x181f, b;", "redux.sync.add.u32 d, a, b;", "match.any.sync.b32 d, a, b;",
+        "{ .reg .pred q; setp.eq.s32 q, a, 13; vote.sync.ballot.b32 d, q, b; }",
+    };
+    for (int t = 0; t < 4; t++) {
+        for (uint32_t l = 0; l < 32; l++) a[l] = l, b[l] = 0xffu << (l & 24), d[l] = 0;
+        gpu_op(&gpu, &(GpuOp){ texts[t], 32, 32, 32, 0 }, 32, a, b, NULL, d);
+        for (uint32_t l = 0; l < 32; l++) {
+            uint32_t first = l & 24, sum = 8 * first + 28;
+            uint32_t want = t == 0 ? (l & 7) == 7 ? l : l + 1 : t == 1 ? sum : t == 2 ? 1u << l : first == 8 ? 1u << 13 : 0;
+            assert_int_equal(d[l], want);
+        }
+    }
+}
+
 static void elections(void **state) {
     (void)state;
     const char *text = "{ .reg .pred q; .reg .b32 t; setp.ne.s32 q, a, 0; @!q bra OUT; elect.sync t|q, b; selp.u32 d, 100, 0, q; add.u32 d, d, t; OUT: }";
@@ -116,6 +134,6 @@ static int teardown(void **state) { (void)state; gpu_close(&gpu); return 0; }
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(shuffles), cmocka_unit_test(votes), cmocka_unit_test(matches_and_reductions),
-                                        cmocka_unit_test(elections), cmocka_unit_test(clocks) };
+                                        cmocka_unit_test(tiles), cmocka_unit_test(elections), cmocka_unit_test(clocks) };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
