@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that CUDA programs call without defining them: __assertfail and vprintf.
 //
-// Their arguments are in the caller's parameter area (control.c); pointers are generic addresses. Text
-// is read through the checks of memory.h, a byte at a time.
+// Their arguments are in the caller's parameter area (control.c); pointers are generic addresses.
+// Text is read through the checks of memory.h, a byte at a time.
 #include <stdio.h>
 
 #include "runtime/vgpu/control.h"
@@ -37,13 +37,14 @@ static const VgInstr *assert_fail(const VgInstr *i, VgWarp *w, char *f) {
         read_string(w, argument(w, call, 1, lane), &file);
         line = argument(w, call, 2, lane);
     }
-    vg_fault(w, i, VG_ASSERT, lanes, "%s:%llu: %s", text_cstr(&file), (unsigned long long)line, text_cstr(&what));
+    vg_fault(w, i, VG_ASSERT, lanes, "%s:%llu: %s", text_cstr(&file), (unsigned long long)line,
+             text_cstr(&what));
     text_finish(&what);
     text_finish(&file);
     return NULL;
 }
 
-/* vprintf ------------------------------------------------------------------------------------------ */
+/* vprintf -------------------------------------------------------------------------------------- */
 
 // Bytes of the thread's argument block, which compilers put into local memory.
 static uint64_t read_value(const VgWarp *w, uint64_t at, uint32_t bytes, uint32_t lane) {
@@ -61,10 +62,12 @@ static uint64_t read_value(const VgWarp *w, uint64_t at, uint32_t bytes, uint32_
 }
 
 // One conversion, `spec` from % to its letter; arguments are aligned to their size.
-static uint64_t format_one(const VgWarp *w, const char *spec, uint64_t at, uint32_t lane, Text *out) {
+static uint64_t format_one(const VgWarp *w, const char *spec, uint64_t at, uint32_t lane,
+                           Text *out) {
     char kind = spec[strlen(spec) - 1];
-    bool is_float = strchr("aAeEfFgG", kind), wide = strchr("sp", kind) || is_float || strchr(spec, 'l') ||
-                                                     strchr(spec, 'j') || strchr(spec, 'z') || strchr(spec, 't');
+    bool is_float = strchr("aAeEfFgG", kind), wide = strchr("sp", kind) || is_float ||
+                                                     strchr(spec, 'l') || strchr(spec, 'j') ||
+                                                     strchr(spec, 'z') || strchr(spec, 't');
     uint32_t bytes = wide ? 8 : 4;
     at = (uint64_t)round_up((int64_t)at, bytes);
     uint64_t v = read_value(w, at, bytes, lane);
@@ -72,7 +75,8 @@ static uint64_t format_one(const VgWarp *w, const char *spec, uint64_t at, uint3
     size_t n = strcspn(spec, "hljzt" "diouxXcspaAeEfFgG"); // flags, width, precision
     if (n > 20) n = 20;
     memcpy(plain, spec, n);
-    snprintf(plain + n, sizeof plain - n, "%s%c", is_float || strchr("csp", kind) ? "" : "ll", kind);
+    snprintf(plain + n, sizeof plain - n, "%s%c", is_float || strchr("csp", kind) ? "" : "ll",
+             kind);
     Text string = { 0 };
     double d;
     memcpy(&d, &v, 8);
@@ -123,7 +127,8 @@ static const VgInstr *print(const VgInstr *i, VgWarp *w, char *f) {
         read_string(w, argument(w, call, 0, l), &format);
         format_all(w, text_cstr(&format), argument(w, call, 1, l), l, &out);
         text_finish(&format);
-        if (call->n_rets) *(uint32_t *)(f + w->frame->func->area_at + call->rets[0].to / 4 * 128 + l * 4) = 1;
+        if (call->n_rets)
+            *(uint32_t *)(f + w->frame->func->area_at + call->rets[0].to / 4 * 128 + l * 4) = 1;
     }
     fwrite(text_cstr(&out), 1, out.bytes, stdout);
     text_finish(&out);

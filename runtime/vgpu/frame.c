@@ -73,7 +73,9 @@ static void fill_const(const VgWarp *w, VgFrame *frame, const VgConst *c) {
     case VG_CONST_BITS: break;
     case VG_CONST_PARAM: value = param_value(w->cta->grid, c); break;
     case VG_CONST_SHARED: value = vg_shared_address(&w->mem, (uint32_t)value); break;
-    case VG_CONST_DYNAMIC: value = vg_shared_address(&w->mem, w->cta->dynamic_at + (uint32_t)value); break;
+    case VG_CONST_DYNAMIC:
+        value = vg_shared_address(&w->mem, w->cta->dynamic_at + (uint32_t)value);
+        break;
     case VG_CONST_LOCAL: value += frame->local_base; break;
     case VG_CONST_SPECIAL:
         for (uint32_t l = 0; l < 32; l++) {
