@@ -140,7 +140,7 @@ static Bytes contents(const Elf *elf, const Elf64_Shdr *of) {
 }
 
 Status cubin_read(const char *cubin, size_t n, const char *entry, CubinKernel *out) {
-    Elf elf = { cubin, entry, n, { 0 } };
+    Elf elf = { .at = cubin, .entry = entry, .n = n };
     Elf64_Shdr text, info;
     *out = (CubinKernel){ 0 };
     if (n >= sizeof elf.head) memcpy(&elf.head, cubin, sizeof elf.head);

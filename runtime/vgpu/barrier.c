@@ -2,23 +2,25 @@
 // Named barriers of a block: bar, barrier, and bar.warp.sync.
 //
 // A barrier counts threads, a warp for 32 whatever lanes are left; a phase begins with its first
-// arrival and ends when `expected` have arrived. A warp that has exited counts as arrived at barriers
-// for the whole block. All lanes of a warp arrive together (vg_aligned).
+// arrival and ends when `expected` have arrived. A warp that has exited counts as arrived at
+// barriers for the whole block. All lanes of a warp arrive together (vg_aligned).
 #include "runtime/vgpu/control.h"
 #include "runtime/vgpu/decode.h"
 
 enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
-// VgInstr: a = barrier, b = thread count or 0, c = source predicate, d = result; imm = kind | negate << 8.
+// VgInstr: a = barrier, b = thread count or 0, c = source predicate, d = result; imm = kind |
+// negate << 8.
 
 static uint32_t all_threads(const VgCta *cta) { return cta->n_warps * 32; }
 
 static void describe(VgWarp *w, Text *text) {
     const VgBarrier *b = w->wait.object;
-    text_printf(text, "barrier %d: %u of %u threads arrived", (int)(b - w->cta->barriers), b->arrived,
-                b->expected);
+    text_printf(text, "barrier %d: %u of %u threads arrived", (int)(b - w->cta->barriers),
+                b->arrived, b->expected);
     text_add(text, ", missing warps");
     for (uint32_t k = 0; k < w->cta->n_warps; k++)
-        if (!(b->arrived_warps >> k & 1) && w->cta->warps[k].state != VG_DONE) text_printf(text, " %u", k);
+        if (!(b->arrived_warps >> k & 1) && w->cta->warps[k].state != VG_DONE)
+            text_printf(text, " %u", k);
 }
 
 static void set_result(VgWarp *w, const VgInstr *i, const VgBarrier *b) {
@@ -28,7 +30,8 @@ static void set_result(VgWarp *w, const VgInstr *i, const VgBarrier *b) {
         for (int l = 0; l < 32; l++)
             if (m >> l & 1) ((uint32_t *)(f + i->d))[l] = b->reduce_count;
     } else if (kind == BAR_AND || kind == BAR_OR) {
-        uint32_t *p = (uint32_t *)(f + i->d), v = (kind == BAR_AND ? b->reduce_and : b->reduce_or) ? m : 0;
+        uint32_t *p = (uint32_t *)(f + i->d),
+                 v = (kind == BAR_AND ? b->reduce_and : b->reduce_or) ? m : 0;
         *p = (*p & ~m) | v;
     }
 }
@@ -67,8 +70,8 @@ static void complete(VgCta *cta, VgBarrier *b) {
     cta->progress++;
 }
 
-// Arrivals for the whole block at a plain bar.sync need no clock: vg_team_barrier does it at once. The
-// others release at arrival.
+// Arrivals for the whole block at a plain bar.sync need no clock: vg_team_barrier does it at once.
+// The others release at arrival.
 static void release(VgWarp *w, VgBarrier *b, bool plain) {
     VgCta *cta = w->cta;
     if (plain && !b->clock && cta->grid->ctas_per_cluster == 1) return;
@@ -92,7 +95,8 @@ static const VgInstr *barrier(const VgInstr *i, VgWarp *w, char *f) {
     if (!vg_aligned(i, w, &next)) return next;
     m = VG_MASK(i, w, f);
     if (m != w->mask)
-        return vg_fault(w, i, VG_DIVERGED, m, "the guard of a barrier must hold for all lanes or none");
+        return vg_fault(w, i, VG_DIVERGED, m,
+                        "the guard of a barrier must hold for all lanes or none");
     if (!uniform_value((const uint32_t *)(f + i->a), m, &id) ||
         (i->b && !uniform_value((const uint32_t *)(f + i->b), m, &count)))
         return vg_fault(w, i, VG_BARRIER, m, "operands of a barrier differ between lanes");
@@ -104,16 +108,18 @@ static const VgInstr *barrier(const VgInstr *i, VgWarp *w, char *f) {
     VgBarrier *b = &w->cta->barriers[id];
     uint64_t bit = 1ull << w->index;
     if (b->expected && b->expected != count)
-        return vg_fault(w, i, VG_BARRIER, m, "barrier %u: this phase began with %u threads, not %u", id,
-                        b->expected, count);
+        return vg_fault(w, i, VG_BARRIER, m, "barrier %u: this phase began with %u threads, not %u",
+                        id, b->expected, count);
     if (b->arrived_warps & bit)
-        return vg_fault(w, i, VG_BARRIER, m, "barrier %u: the warp has arrived in this phase already", id);
+        return vg_fault(w, i, VG_BARRIER, m,
+                        "barrier %u: the warp has arrived in this phase already", id);
     if (!b->expected) {
         b->expected = count;
         b->reduce_and = 1;
         b->kind = kind == BAR_ARRIVE ? BAR_SYNC : kind;
     } else if (kind != BAR_ARRIVE && b->kind != kind && (b->kind != BAR_SYNC || b->synced_warps)) {
-        return vg_fault(w, i, VG_BARRIER, m, "barrier %u: bar.red and bar.sync meet in one phase", id);
+        return vg_fault(w, i, VG_BARRIER, m, "barrier %u: bar.red and bar.sync meet in one phase",
+                        id);
     } else if (kind != BAR_ARRIVE) {
         b->kind = kind;
     }
@@ -155,7 +161,8 @@ static const VgInstr *warp_sync(const VgInstr *i, VgWarp *w, char *f) {
     if (!uniform_value(v, m, &members)) // each lane names its own group
         for (uint32_t l = 0; l < 32; l++)
             if (m >> l & 1 && (v[l] & w->alive & ~m))
-                return vg_fault(w, i, VG_DIVERGED, 1u << l, "groups of one instruction are not all here");
+                return vg_fault(w, i, VG_DIVERGED, 1u << l,
+                                "groups of one instruction are not all here");
     if (!(m & ~members) && !vg_converge(i, w, m, members, true, &next)) return next;
     return i + 1;
 }

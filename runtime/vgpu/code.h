@@ -5,10 +5,11 @@
 // Frame. First 32-bit words, one bit per lane: word 0 is always all ones, word 1 the carry
 // of add.cc, then the predicates. Then
 // slots of 128 bytes, aligned to 128: a 32-bit value is 32 x u32, a 64-bit value two slots seen as
-// 32 x u64, 128 bits four slots as 32 x u64 low then 32 x u64 high. 8 and 16 bits live zero-extended
-// in a 32-bit slot, always. Then the constants (immediates, parameters, special registers,
-// addresses), filled when a frame is entered: every operand is "frame + offset". Handlers write only
-// lanes of their mask. A destination is a source's slot exactly or disjoint from it.
+// 32 x u64, 128 bits four slots as 32 x u64 low then 32 x u64 high. 8 and 16 bits live
+// zero-extended in a 32-bit slot, always. Then the constants (immediates, parameters, special
+// registers, addresses), filled when a frame is entered: every operand is "frame + offset".
+// Handlers write only lanes of their mask. A destination is a source's slot exactly or disjoint
+// from it.
 //
 // Control. A basic block ends in a terminator (branch, exit, return, or a fall-through made by the
 // decoder); terminators count, give the quantum up, and meet other lanes at joins (warp.h).
@@ -23,8 +24,8 @@ typedef struct VgWarp VgWarp;
 typedef struct VgInstr VgInstr;
 typedef struct VgFunc VgFunc;
 
-// Executes *i for the lanes of the running split and goes on (VG_NEXT); NULL leaves the warp: it has
-// blocked, finished, faulted or used its quantum, and warp->pc says where to resume.
+// Executes *i for the lanes of the running split and goes on (VG_NEXT); NULL leaves the warp: it
+// has blocked, finished, faulted or used its quantum, and warp->pc says where to resume.
 typedef const VgInstr *(*VgHandler)(const VgInstr *i, VgWarp *w, char *frame);
 
 struct VgInstr {
@@ -79,7 +80,7 @@ typedef struct VgBlock {
     X(VG_CLUSTER_NCTAID_Y, "%cluster_nctaid.y") X(VG_CLUSTER_NCTAID_Z, "%cluster_nctaid.z")        \
     X(VG_CLUSTER_CTARANK, "%cluster_ctarank") X(VG_CLUSTER_NCTARANK, "%cluster_nctarank")          \
     X(VG_TOTAL_SMEM, "%total_smem_size") X(VG_DYNAMIC_SMEM, "%dynamic_smem_size")                  \
-    X(VG_AGGR_SMEM, "%aggr_smem_size")
+    X(VG_AGGR_SMEM, "%aggr_smem_size") X(VG_ENVREG1, "%envreg1") X(VG_ENVREG2, "%envreg2")
 #define X(name, spelling) name,
 typedef enum VgSpecial { VG_SPECIAL_TABLE(X) } VgSpecial;
 #undef X
@@ -114,26 +115,29 @@ struct VgFunc {
     const char **slot_names;     // virtual register that owns each slot at first, for reports
 };
 
-/* Memory instructions (exec_mem.c): extra = the VgSite of memory.h, a = the address register or 0. ---- */
+/* Memory instructions (exec_mem.c): extra = the VgSite of memory.h, a = the address register or 0.
+ * ---- */
 
-/* decode.c, for files that decode instructions ---------------------------------------------------- */
+/* decode.c, for files that decode instructions ----------------------------------------------------
+ */
 
 typedef struct VgDecoder VgDecoder;
 // One row per root. `decode` consumes modifiers and emits; what it leaves is reported as unknown.
 typedef struct VgRoot {
     const char *root;
     Status (*decode)(VgDecoder *d, const PtxInstr *p);
-    const char *forms; // for the message about an unknown form: "add{.sat}.s32, add{.rnd}{.ftz}.f32"
+    const char
+        *forms; // for the message about an unknown form: "add{.sat}.s32, add{.rnd}{.ftz}.f32"
 } VgRoot;
 
-// Forms whose operands are plain: one row says all. `mods` is the set of modifiers, joined by dots, in
-// any order; bits of d, a, b, c (0: no such operand; 1: predicate).
+// Forms whose operands are plain: one row says all. `mods` is the set of modifiers, joined by dots,
+// in any order; bits of d, a, b, c (0: no such operand; 1: predicate).
 typedef struct VgForm {
     const char *root, *mods;
     VgHandler run;
     uint8_t bits[4];
     int32_t imm;
-    uint8_t is_float;       // literals are floats; a result that is narrower than its register is not
+    uint8_t is_float; // literals are floats; a result that is narrower than its register is not
 } VgForm;
 
 // Instruction sets of the host. Every exec_*.c is compiled for x86-64-v3 and for x86-64-v4, so what
@@ -154,13 +158,15 @@ typedef struct VgIsa {
 
 // Shared by files of handlers, each defined once per instruction set.
 #define VG_SHARED_HANDLERS(X) /* moves of exec_int.c, widenings of exec_half.c */                  \
-    X(vg_move32) X(vg_move64) X(vg_narrow) X(vg_widen) X(vg_widen_signed) X(vg_low16)              \
+    X(vg_move32) X(vg_move64) X(vg_narrow) X(vg_widen) X(vg_widen_signed) X(vg_low16) X(vg_pack16) \
     X(vg_select32) X(vg_half_widen) X(vg_bf16_widen)
 #define X(name) const VgInstr *VG_NAME(name)(const VgInstr *i, VgWarp *w, char *f);
 VG_SHARED_HANDLERS(X)
 #undef X
-// setp of f16x2 and bf16x2 (exec_half.c); handler of a comparison, 0.. as exec_float.c lists them.
-Status VG_NAME(vg_setp_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison, bool ftz, int op);
+// Comparison of f16x2 and bf16x2 (operands 1, 2, and 3 if `op`) into the predicates of the low and
+// high halves (exec_half.c); handler of a comparison, 0.. as exec_float.c lists them.
+Status VG_NAME(vg_compare_pair)(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison,
+                                bool ftz, int op, const uint32_t to[2]);
 Status VG_NAME(vg_decode_clock)(VgDecoder *d, const PtxInstr *p, bool *done); // mov from %clock...
 float VG_NAME(vg_exp2)(float x);
 float VG_NAME(vg_tanh)(float x);
@@ -177,15 +183,16 @@ bool vg_has(const VgDecoder *d, const char *mod);
 Status vg_bad(VgDecoder *d, const char *format, ...) PRINTF_LIKE(2, 3); // ERR_INPUT, located
 Status vg_count(VgDecoder *d, uint32_t least, uint32_t most);           // of operands
 
-// Operands become *references* until slots are allotted; after the function is decoded they are frame
-// offsets. `bits` is the width the instruction works on: 8, 16, 32 (one slot), 64, 128. vg_src makes
-// constants, and reads a register of another width through a temporary (narrowed or zero-extended);
-// vg_dst writes one through a temporary afterwards (extended by sign if `sign`).
+// Operands become *references* until slots are allotted; after the function is decoded they are
+// frame offsets. `bits` is the width the instruction works on: 8, 16, 32 (one slot), 64, 128.
+// vg_src makes constants, and reads a register of another width through a temporary (narrowed or
+// zero-extended); vg_dst writes one through a temporary afterwards (extended by sign if `sign`).
 Status vg_src(VgDecoder *d, const PtxOperand *op, int bits, uint32_t *at);
-Status vg_src_float(VgDecoder *d, const PtxOperand *op, int bits, uint32_t *at); // literals are floats
+Status vg_src_float(VgDecoder *d, const PtxOperand *op, int bits,
+                    uint32_t *at); // literals are floats
 Status vg_dst(VgDecoder *d, const PtxOperand *op, int bits, bool sign, uint32_t *at);
 Status vg_pred(VgDecoder *d, const PtxOperand *op, uint32_t *at, bool *negate); // source predicate
-Status vg_pred_dst(VgDecoder *d, const PtxOperand *op, uint32_t *at);           // `_` gives a scratch
+Status vg_pred_dst(VgDecoder *d, const PtxOperand *op, uint32_t *at); // `_` gives a scratch
 uint32_t vg_temp(VgDecoder *d, int bits);
 uint32_t vg_temp_pred(VgDecoder *d);
 uint32_t vg_const_bits(VgDecoder *d, uint64_t value, int bits);
@@ -194,19 +201,21 @@ bool vg_is_const(const VgDecoder *d, uint32_t ref, uint64_t *value);            
 // [base + displacement]: register (any width) or constant address; *bytes 4 or 8, 0 = only *offset.
 Status vg_address(VgDecoder *d, const PtxOperand *op, uint32_t *base, int64_t *offset, int *bytes);
 // Appends an instruction guarded as the current one. Fields d (written), a, b, c (read) hold
-// references, 0 = none; valid until the next emit. Lists are renumbered in place: n_dst written ones,
-// then read ones; they must live in vg_arena.
+// references, 0 = none; valid until the next emit. Lists are renumbered in place: n_dst written
+// ones, then read ones; they must live in vg_arena.
 VgInstr *vg_emit(VgDecoder *d, VgHandler run);
-void vg_emit_list(VgDecoder *d, uint32_t *refs, uint32_t n_dst, uint32_t n_src); // of the last emitted
+void vg_emit_list(VgDecoder *d, uint32_t *refs, uint32_t n_dst,
+                  uint32_t n_src);                            // of the last emitted
 void vg_emit_reads(VgDecoder *d, uint32_t *refs, uint32_t n); // a second list, read only
 void vg_emit_inout(VgDecoder *d);                       // d of the last emitted is read too
-// The last emitted ends a block: label = PTX instruction it branches to or -1; falls: may go on to the
-// next block (guarded ones do anyway).
+// The last emitted ends a block: label = PTX instruction it branches to or -1; falls: may go on to
+// the next block (guarded ones do anyway).
 void vg_emit_terminator(VgDecoder *d, int32_t label, const PtxTable *table, bool falls);
 const VgInstr *vg_fall(const VgInstr *i, VgWarp *w, char *f); // control.c
 const VgInstr *vg_ret(const VgInstr *i, VgWarp *w, char *f);
 // ld.param and st.param; *done false: a general access, of the parameter space (control.c).
-Status vg_decode_param(VgDecoder *d, const PtxInstr *p, PtxType type, uint32_t vector, bool store, bool *done);
+Status vg_decode_param(VgDecoder *d, const PtxInstr *p, PtxType type, uint32_t vector, bool store,
+                       bool *done);
 Arena *vg_arena(VgDecoder *d);
 VgSite *vg_site(VgDecoder *d);                          // zeroed, with its id
 int vg_cc(const VgDecoder *d);                          // 80, 90, ...

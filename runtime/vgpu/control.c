@@ -51,7 +51,8 @@ static const VgInstr *branch_uniform(const VgInstr *i, VgWarp *w, char *f) {
     const VgBlock *b = i->extra;
     uint32_t taken = VG_MASK(i, w, f);
     if (taken && taken != w->mask)
-        return vg_fault(w, i, VG_DIVERGED, taken, "bra.uni: lanes %08x of %08x take it", taken, w->mask);
+        return vg_fault(w, i, VG_DIVERGED, taken, "bra.uni: lanes %08x of %08x take it", taken,
+                        w->mask);
     VG_LEAVE_BLOCK(b, w);
     GO(taken ? b->target : b->next, w, f);
 }
@@ -97,7 +98,8 @@ static void area_copy(char *to, uint32_t to_at, const char *from, uint32_t from_
                 *area_byte(to, to_at + k, l) = *area_byte((char *)(uintptr_t)from, from_at + k, l);
 }
 
-// i->imm = byte offset, low 8 bits of b = element bytes; the register slot holds 4- or 8-byte lanes.
+// i->imm = byte offset, low 8 bits of b = element bytes; the register slot holds 4- or 8-byte
+// lanes.
 static const VgInstr *param_load(const VgInstr *i, VgWarp *w, char *f) {
     uint32_t m = VG_MASK(i, w, f), bytes = i->ops[1], wide = i->ops[2];
     uint32_t at = (uint32_t)i->imm;
@@ -141,9 +143,11 @@ Status vg_decode_param(VgDecoder *d, const PtxInstr *p, PtxType type, uint32_t v
     *done = false;
     if (address->kind != PTX_OP_ADDRESS || address->items[0].kind != PTX_OP_SYMBOL) return OK;
     PtxVar *v = address->items[0].var;
-    if (!v || v->space != PTX_PARAM) return vg_bad(d, "'%s' is no parameter", address->items[0].name);
+    if (!v || v->space != PTX_PARAM)
+        return vg_bad(d, "'%s' is no parameter", address->items[0].name);
     bool kernel = false;
-    for (uint32_t k = 0; d->ptx->is_entry && k < d->ptx->n_params; k++) kernel |= d->ptx->params[k] == v;
+    for (uint32_t k = 0; d->ptx->is_entry && k < d->ptx->n_params; k++)
+        kernel |= d->ptx->params[k] == v;
     uint32_t bytes = (uint32_t)ptx_type_bits(type) / 8;
     uint64_t offset = address->bits;
     if (kernel && store) return vg_bad(d, "a kernel's parameters cannot be written");
@@ -198,7 +202,8 @@ static const VgInstr *enter(VgWarp *w, const VgInstr *i, const VgFunc *callee, u
     VgFrame *frame = vg_frame_new(w, callee, local);
     for (uint32_t k = 0; k < call->n_args; k++)
         area_copy(frame->at + callee->area_at, call->args[k].to,
-                     w->frame->at + w->frame->func->area_at, call->args[k].from, call->args[k].bytes, lanes);
+                  w->frame->at + w->frame->func->area_at, call->args[k].from, call->args[k].bytes,
+                  lanes);
     VgJoin *j = vg_join_new(w, i + 1, pending);
     j->call = true;
     j->site = call;
@@ -271,7 +276,7 @@ const VgInstr *vg_ret(const VgInstr *i, VgWarp *w, char *f) {
     const VgFunc *callee = w->frame->func;
     for (uint32_t k = 0; k < site->n_rets; k++)
         area_copy(call->frame->at + call->frame->func->area_at, site->rets[k].to,
-                     w->frame->at + callee->area_at, site->rets[k].from, site->rets[k].bytes, lanes);
+                  w->frame->at + callee->area_at, site->rets[k].from, site->rets[k].bytes, lanes);
     vg_set_join(w, call);
     const VgInstr *to = vg_arrive(w);
     return to ? go(to, w) : NULL;
@@ -296,7 +301,8 @@ static const VgInstr *trap(const VgInstr *i, VgWarp *w, char *f) {
 static Status decode_bra(VgDecoder *d, const PtxInstr *p) {
     bool uniform = vg_take(d, "uni");
     TRY(vg_count(d, 1, 1));
-    if (p->operands[0].label < 0) return vg_bad(d, "no label '%s' here", p->operands[0].name ? p->operands[0].name : "?");
+    if (p->operands[0].label < 0)
+        return vg_bad(d, "no label '%s' here", p->operands[0].name ? p->operands[0].name : "?");
     vg_emit(d, !p->guard ? jump : uniform ? branch_uniform : branch);
     vg_emit_terminator(d, p->operands[0].label, NULL, false);
     return OK;
@@ -320,11 +326,12 @@ static Status decode_brx(VgDecoder *d, const PtxInstr *p) {
     return OK;
 }
 
-static Status call_list(VgDecoder *d, const PtxOperand *op, VgCall *call, bool is_ret, PtxVar **callee,
-                        uint32_t n_callee) {
+static Status call_list(VgDecoder *d, const PtxOperand *op, VgCall *call, bool is_ret,
+                        PtxVar **callee, uint32_t n_callee) {
     uint32_t n = op ? op->n_items : 0, at = 0;
     if (n != n_callee)
-        return vg_bad(d, "%u %s given, the function has %u", n, is_ret ? "results" : "arguments", n_callee);
+        return vg_bad(d, "%u %s given, the function has %u", n, is_ret ? "results" : "arguments",
+                      n_callee);
     void *list = arena_alloc(d->arena, sizeof *call->args * (n + 1));
     if (is_ret) call->rets = list, call->n_rets = n;
     else call->args = list, call->n_args = n;
@@ -387,8 +394,9 @@ static Status decode_call(VgDecoder *d, const PtxInstr *p) {
     const PtxOperand *prototype = k < p->n_operands ? &p->operands[k++] : NULL;
     VgCall *call = ARENA_NEW(d->arena, VgCall);
     d->func->calls = true;
-    PtxFunc *f = target->kind == PTX_OP_SYMBOL ? ptx_find_func(d->module->ptx, target->name)
-                                               : prototype_of(d, prototype ? prototype->name : NULL);
+    PtxFunc *f = target->kind == PTX_OP_SYMBOL
+                     ? ptx_find_func(d->module->ptx, target->name)
+                     : prototype_of(d, prototype ? prototype->name : NULL);
     if (!f) return vg_bad(d, "no function or prototype '%s'", target->name ? target->name : "?");
     TRY(call_list(d, rets, call, true, f->rets, f->n_rets));
     TRY(call_list(d, args, call, false, f->params, f->n_params));

@@ -65,7 +65,8 @@ VgReports *vg_device_reports(VgDevice *device);
 struct VgMemory *vg_device_memory(VgDevice *device); // memory.h
 const VgRunStats *vg_run_stats(const VgDevice *device);
 // Blocks that are resident at once on one multiprocessor (0: one block does not fit).
-int vg_occupancy(const VgDevice *device, const VgKernel *kernel, uint32_t threads, uint32_t dynamic_shared);
+int vg_occupancy(const VgDevice *device, const VgKernel *kernel, uint32_t threads,
+                 uint32_t dynamic_shared);
 int vg_device_sm_count(const VgDevice *device);
 
 // How warps are scheduled; the defaults are quantum 2000, seed 0 (round robin, no surprises).

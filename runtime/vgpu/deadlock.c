@@ -5,9 +5,11 @@
 static void warp_line(VgWarp *w, Text *text) {
     const VgModule *m = w->frame->func->module;
     VgPlace place;
-    const PtxInstr *p = vg_source_at(w->frame->func, w->pc > w->frame->func->code ? w->pc - 1 : w->pc);
+    const PtxInstr *p =
+        vg_source_at(w->frame->func, w->pc > w->frame->func->code ? w->pc - 1 : w->pc);
     vg_place_of(m, p, &place);
-    text_printf(text, "\n  block (%u,%u,%u), warp %u: ", w->cta->id[0], w->cta->id[1], w->cta->id[2], w->index);
+    text_printf(text, "\n  block (%u,%u,%u), warp %u: ", w->cta->id[0], w->cta->id[1],
+                w->cta->id[2], w->index);
     if (w->state == VG_WAITING && w->wait.describe) w->wait.describe(w, text);
     else text_add(text, "spins on memory that does not change");
     text_add(text, ", at ");
@@ -33,7 +35,8 @@ void vg_deadlock(VgWorker *worker) {
     text_finish(&text);
 }
 
-/* spinning ---------------------------------------------------------------------------------------- */
+/* spinning ----------------------------------------------------------------------------------------
+ */
 
 enum { LAPS = 3, LONGEST_LOOP = 4096 };
 
@@ -45,8 +48,8 @@ static Hash warp_state(const VgWarp *w) {
     return h;
 }
 
-// The running split comes back to the same instruction with the same registers: it waits for memory to
-// change. Runs it block by block on the way.
+// The running split comes back to the same instruction with the same registers: it waits for memory
+// to change. Runs it block by block on the way.
 static bool split_steady(VgWarp *w) {
     Hash first = warp_state(w);
     bool same = false;
@@ -81,7 +84,8 @@ void vg_livelock(VgWorker *worker) {
     bool all = true;
     for (VgCluster *c = worker->resident; c && all; c = c->next)
         for (uint32_t k = 0; k < c->n && all; k++)
-            for (uint32_t n = 0; n < c->ctas[k].n_warps && all; n++) all = steady(&c->ctas[k].warps[n]);
+            for (uint32_t n = 0; n < c->ctas[k].n_warps && all; n++)
+                all = steady(&c->ctas[k].warps[n]);
     if (atomic_load(&g->fault)) return;
     uint64_t before = atomic_load(&worker->steady), progress = atomic_load(&g->progress);
     if (!all) {
@@ -98,10 +102,12 @@ void vg_livelock(VgWorker *worker) {
     }
     if (atomic_load(&g->progress) != progress) return;
     Text text = { 0 };
-    text_printf(&text, "all resident blocks spin on memory that nobody will change (%llu of %llu blocks "
+    text_printf(&text,
+                "all resident blocks spin on memory that nobody will change (%llu of %llu blocks "
                 "have ended, %llu are resident at once)",
                 (unsigned long long)(atomic_load(&g->done_clusters) * g->ctas_per_cluster),
-                (unsigned long long)g->n_ctas, (unsigned long long)(g->resident_limit * g->ctas_per_cluster));
+                (unsigned long long)g->n_ctas,
+                (unsigned long long)(g->resident_limit * g->ctas_per_cluster));
     states(worker, &text);
     vg_fault_grid(g, VG_DEADLOCK, text_cstr(&text));
     text_finish(&text);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // From syntax to instructions: operands, constants, conversions, one function at a time.
 //
-// Each PTX instruction is looked up by its root; its row's function consumes modifiers and emits. The
-// decoder adds what the frame's invariants need: temporaries for registers of another width, a
-// fall-through at the end of a block, guards. Then blocks (decode_cfg.c) and slots (decode_slots.c).
+// Each PTX instruction is looked up by its root; its row's function consumes modifiers and emits.
+// The decoder adds what the frame's invariants need: temporaries for registers of another width, a
+// fall-through at the end of a block, guards. Then blocks (decode_cfg.c) and slots
+// (decode_slots.c).
 #include <stdlib.h>
 
 #include "runtime/vgpu/decode.h"
@@ -27,8 +28,9 @@ Status vg_bad(VgDecoder *d, const char *format, ...) {
     va_end(list);
     ptx_loc_text(d->module->ptx, d->p->loc, &where);
     instr_text(d->p, &name);
-    Status status = status_fail(ERR_INPUT, "PTX line %u%s%s, %s: %s", d->p->line, where.bytes ? ", " : "",
-                                text_cstr(&where), text_cstr(&name), text_cstr(&what));
+    Status status =
+        status_fail(ERR_INPUT, "PTX line %u%s%s, %s: %s", d->p->line, where.bytes ? ", " : "",
+                    text_cstr(&where), text_cstr(&name), text_cstr(&what));
     text_finish(&what);
     text_finish(&where);
     text_finish(&name);
@@ -107,7 +109,8 @@ uint32_t vg_const_bits(VgDecoder *d, uint64_t value, int bits) {
 }
 
 uint32_t vg_const_param(VgDecoder *d, uint32_t at, uint32_t bytes, bool sign, int bits) {
-    return add_const(d, (VgConst){ VG_CONST_PARAM, 0, bits > 32 ? 8 : 4, sign, at | (uint64_t)bytes << 32 });
+    return add_const(
+        d, (VgConst){ VG_CONST_PARAM, 0, bits > 32 ? 8 : 4, sign, at | (uint64_t)bytes << 32 });
 }
 
 bool vg_is_const(const VgDecoder *d, uint32_t ref, uint64_t *value) {
@@ -152,7 +155,8 @@ static Status symbol_const(VgDecoder *d, const PtxOperand *op, VgConst *c) {
         c->value += (uint64_t)v->user;
         return OK;
     case PTX_PARAM:
-        if (!d->ptx->is_entry) return vg_bad(d, "the address of parameter '%s' of a function", v->name);
+        if (!d->ptx->is_entry)
+            return vg_bad(d, "the address of parameter '%s' of a function", v->name);
         c->value += (uint64_t)v->user;
         return OK;
     default:
@@ -175,8 +179,8 @@ static Status special_const(VgDecoder *d, const PtxOperand *op, int bits, uint32
         return OK;
     }
     const char *near = text_nearest(op->name, special_names, COUNT_OF(special_names));
-    return vg_bad(d, "unknown register '%s'%s%s%s", op->name, near ? "\n  hint: did you mean '" : "",
-                  near ? near : "", near ? "'?" : "");
+    return vg_bad(d, "unknown register '%s'%s%s%s", op->name,
+                  near ? "\n  hint: did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 static uint64_t float_literal(const PtxOperand *op, int bits) {
@@ -225,7 +229,8 @@ Status vg_src(VgDecoder *d, const PtxOperand *op, int bits, uint32_t *at) {
         int have = (int)d->values[ref & ~REF_KIND].bits, want = bits < 32 ? 32 : bits;
         *at = ref;
         if (have == want) return OK;
-        if (have == 128 || want == 128) return vg_bad(d, "'%s' has %d bits, not %d", op->name, have, bits);
+        if (have == 128 || want == 128)
+            return vg_bad(d, "'%s' has %d bits, not %d", op->name, have, bits);
         *at = vg_temp(d, want);
         VgInstr *i = vg_emit(d, have > want ? d->isa->narrow : d->isa->widen);
         i->d = *at;
@@ -248,8 +253,10 @@ Status vg_dst(VgDecoder *d, const PtxOperand *op, int bits, bool sign, uint32_t 
     int have = (int)d->values[ref & ~REF_KIND].bits, want = bits < 32 ? 32 : bits;
     *at = ref;
     if (have == want) return OK;
-    if (have == 128 || want == 128) return vg_bad(d, "'%s' has %d bits, not %d", op->name, have, bits);
-    if (d->n_after == COUNT_OF(d->after)) return vg_bad(d, "too many conversions of one instruction");
+    if (have == 128 || want == 128)
+        return vg_bad(d, "'%s' has %d bits, not %d", op->name, have, bits);
+    if (d->n_after == COUNT_OF(d->after))
+        return vg_bad(d, "too many conversions of one instruction");
     *at = vg_temp(d, want);
     VgHandler run = have < want ? d->isa->narrow : sign ? d->isa->widen_signed : d->isa->widen;
     d->after[d->n_after++] = (VgAfter){ run, ref, *at };
@@ -263,7 +270,8 @@ Status vg_pred(VgDecoder *d, const PtxOperand *op, uint32_t *at, bool *negate) {
         *negate = (op->bits != 0) == op->negate;
         return OK;
     }
-    if (op->kind != PTX_OP_REG || op->var->type != PTX_PRED) return vg_bad(d, "expected a predicate");
+    if (op->kind != PTX_OP_REG || op->var->type != PTX_PRED)
+        return vg_bad(d, "expected a predicate");
     *at = register_ref(d, op->var);
     return OK;
 }
@@ -360,7 +368,9 @@ static bool mods_match(const PtxInstr *p, const char *mods) {
     for (const char *at = mods; *at; n++) {
         size_t len = strcspn(at, ".");
         uint32_t k = 0;
-        while (k < p->n_mods && (used >> k & 1 || strlen(p->mods[k]) != len || memcmp(p->mods[k], at, len))) k++;
+        while (k < p->n_mods &&
+               (used >> k & 1 || strlen(p->mods[k]) != len || memcmp(p->mods[k], at, len)))
+            k++;
         if (k == p->n_mods) return false;
         used |= 1ull << k;
         at += len + (at[len] == '.');
@@ -414,13 +424,15 @@ static void known_forms(const VgDecoder *d, const char *name, Text *text) {
                 text_printf(text, "%s%s.%s", text->bytes ? ", " : "", name, form->mods);
     for (int k = 0; k < COUNT_OF(d->isa->roots); k++)
         for (const VgRoot *r = d->isa->roots[k]; r && r->root; r++)
-            if (!strcmp(r->root, name)) text_printf(text, "%s%s", text->bytes ? ", " : "", r->forms);
+            if (!strcmp(r->root, name))
+                text_printf(text, "%s%s", text->bytes ? ", " : "", r->forms);
 }
 
 static Status unknown_form(VgDecoder *d) {
     Text text = { 0 };
     known_forms(d, d->p->root, &text);
-    Status status = vg_bad(d, "unknown form of this instruction\n  hint: known forms are %s", text_cstr(&text));
+    Status status =
+        vg_bad(d, "unknown form of this instruction\n  hint: known forms are %s", text_cstr(&text));
     text_finish(&text);
     return status;
 }
@@ -430,7 +442,8 @@ static Status unknown_root(VgDecoder *d) {
     int n = 0;
     for (int k = 0; k < COUNT_OF(d->isa->forms); k++)
         for (const VgForm *form = d->isa->forms[k]; form && form->root; form++)
-            if (n < COUNT_OF(names) && (!n || strcmp(names[n - 1], form->root))) names[n++] = form->root;
+            if (n < COUNT_OF(names) && (!n || strcmp(names[n - 1], form->root)))
+                names[n++] = form->root;
     for (int k = 0; k < COUNT_OF(d->isa->roots); k++)
         for (const VgRoot *r = d->isa->roots[k]; r && r->root && n < COUNT_OF(names); r++)
             names[n++] = r->root;
@@ -452,7 +465,8 @@ static Status decode_one(VgDecoder *d, const PtxInstr *p) {
         TRY(root->decode(d, p));
         for (uint32_t k = 0; k < p->n_mods; k++)
             if (free_mod(d, k))
-                return vg_bad(d, "unknown modifier .%s\n  hint: known forms are %s", p->mods[k], root->forms);
+                return vg_bad(d, "unknown modifier .%s\n  hint: known forms are %s", p->mods[k],
+                              root->forms);
     } else {
         return root_known(d, p->root) ? unknown_form(d) : unknown_root(d);
     }
@@ -472,7 +486,8 @@ static void mark_leaders(VgDecoder *d) {
     d->leader[0] = true;
     for (uint32_t k = 0; k < f->n_instrs; k++)
         for (uint32_t o = 0; o < f->instrs[k].n_operands; o++)
-            if (f->instrs[k].operands[o].label >= 0) d->leader[f->instrs[k].operands[o].label] = true;
+            if (f->instrs[k].operands[o].label >= 0)
+                d->leader[f->instrs[k].operands[o].label] = true;
     for (uint32_t t = 0; t < f->n_tables; t++)
         for (uint32_t k = 0; k < f->tables[t].n && f->tables[t].kind == 'b'; k++)
             if (f->tables[t].labels[k] >= 0) d->leader[f->tables[t].labels[k]] = true;
@@ -484,8 +499,8 @@ static uint32_t place(uint32_t *at, const PtxVar *v) {
     return offset;
 }
 
-// Local and parameter variables of the body get their offsets. (Shared ones: module.c, as their size
-// is part of the kernel.)
+// Local and parameter variables of the body get their offsets. (Shared ones: module.c, as their
+// size is part of the kernel.)
 static Status lay_out(VgDecoder *d) {
     PtxFunc *f = d->ptx;
     uint32_t local = 0, args = 0;

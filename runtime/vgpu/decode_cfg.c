@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Basic blocks and where their diverged lanes meet: immediate post-dominators.
 //
-// Post-dominators are dominators of the reversed graph, found by the iteration of Cooper, Harvey and
-// Kennedy with one virtual exit after all blocks that end the thread. A block from which no path leads
-// to the exit (an endless loop) has none: its lanes meet nowhere.
+// Post-dominators are dominators of the reversed graph, found by the iteration of Cooper, Harvey
+// and Kennedy with one virtual exit after all blocks that end the thread. A block from which no
+// path leads to the exit (an endless loop) has none: its lanes meet nowhere.
 #include "runtime/vgpu/decode.h"
 
 static Status find_blocks(VgDecoder *d) {

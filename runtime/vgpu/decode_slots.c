@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots of a frame: liveness of the virtual registers, linear scan, and the final renumbering.
 //
-// Liveness is that of one thread. It holds for a warp because handlers write only lanes of their mask
-// and a lane's part of a slot is the same whatever lives there; hence values of 32 and of 64 bits,
-// whose lanes lie differently, never share slots. A guarded definition keeps the old value of
-// the other lanes' threads, so it counts as a use. A value's interval is the hull of where it is live.
+// Liveness is that of one thread. It holds for a warp because handlers write only lanes of their
+// mask and a lane's part of a slot is the same whatever lives there; hence values of 32 and of 64
+// bits, whose lanes lie differently, never share slots. A guarded definition keeps the old value of
+// the other lanes' threads, so it counts as a use. A value's interval is the hull of where it is
+// live.
 #include <stdlib.h>
 
 #include "runtime/vgpu/decode.h"
@@ -29,7 +30,8 @@ static void visit(VgDecoder *d, uint32_t k, VisitFn *fn, void *data) {
     if (keeps) visit_ref(d, k, i->d, false, fn, data);
     for (uint32_t r = 0; r < e->list.n_dst + e->list.n_src; r++)
         if (keeps || r >= e->list.n_dst) visit_ref(d, k, e->list.refs[r], false, fn, data);
-    for (uint32_t r = 0; r < e->reads.n_src; r++) visit_ref(d, k, e->reads.refs[r], false, fn, data);
+    for (uint32_t r = 0; r < e->reads.n_src; r++)
+        visit_ref(d, k, e->reads.refs[r], false, fn, data);
     visit_ref(d, k, i->d, true, fn, data);
     for (uint32_t r = 0; r < e->list.n_dst; r++) visit_ref(d, k, e->list.refs[r], true, fn, data);
 }
@@ -93,18 +95,21 @@ static void intervals(VgDecoder *d) {
         VgFlow *b = &d->blocks[n];
         for (uint32_t v = 0; v < d->n_values; v++) {
             if (b->live_in[v / 64] >> (v & 63) & 1) touch(&d->values[v], POS_USE(b->first));
-            if (b->live_out[v / 64] >> (v & 63) & 1) touch(&d->values[v], POS_DEF(b->first + b->n - 1));
+            if (b->live_out[v / 64] >> (v & 63) & 1)
+                touch(&d->values[v], POS_DEF(b->first + b->n - 1));
         }
     }
 }
 
-/* linear scan ------------------------------------------------------------------------------------ */
+/* linear scan ------------------------------------------------------------------------------------
+ */
 
-// Pools by width; 128 bits take two neighbours of the 64-bit pool. `until` is the end of the interval
-// that holds the slot.
+// Pools by width; 128 bits take two neighbours of the 64-bit pool. `until` is the end of the
+// interval that holds the slot.
 typedef struct Pool { uint32_t *until; uint32_t n, cap; } Pool;
 
-static uint32_t take_slots(Pool *pool, Arena *arena, uint32_t count, uint32_t first, uint32_t last) {
+static uint32_t take_slots(Pool *pool, Arena *arena, uint32_t count, uint32_t first,
+                           uint32_t last) {
     for (uint32_t s = 0;; s++) {
         while (s + count > pool->n) *ARENA_PUSH(arena, pool->until, pool->n, pool->cap) = 0;
         bool fits = true;
@@ -118,7 +123,8 @@ static uint32_t take_slots(Pool *pool, Arena *arena, uint32_t count, uint32_t fi
 static _Thread_local const VgValue *sorting_values; // qsort has no context
 
 static int by_first(const void *a, const void *b) {
-    const VgValue *x = &sorting_values[*(const uint32_t *)a], *y = &sorting_values[*(const uint32_t *)b];
+    const VgValue *x = &sorting_values[*(const uint32_t *)a],
+                  *y = &sorting_values[*(const uint32_t *)b];
     if (x->first != y->first) return x->first < y->first ? -1 : 1;
     return *(const uint32_t *)a < *(const uint32_t *)b ? -1 : 1;
 }
@@ -136,7 +142,8 @@ static void scan(VgDecoder *d, Pool pools[2]) {
     }
 }
 
-/* final form ------------------------------------------------------------------------------------- */
+/* final form -------------------------------------------------------------------------------------
+ */
 
 typedef struct Layout { uint32_t area, small, large, consts, end; } Layout;
 
@@ -188,7 +195,8 @@ static void terminator(VgDecoder *d, VgEmit *e, VgInstr *i, VgBlock *b) {
     b->n = flow->n;
     b->next = e->block + 1 < d->n_blocks ? block_first(d, e->block + 1) : NULL;
     if (e->label >= 0) b->target = &d->func->code[d->at_label[e->label]];
-    if (flow->join >= 0 && flow->join < (int32_t)d->n_blocks) b->join = block_first(d, (uint32_t)flow->join);
+    if (flow->join >= 0 && flow->join < (int32_t)d->n_blocks)
+        b->join = block_first(d, (uint32_t)flow->join);
     if (e->table) {
         b->targets = ARENA_ARRAY(d->arena, const VgInstr *, e->table->n);
         b->n_targets = e->table->n;
@@ -217,7 +225,8 @@ static void finish_code(VgDecoder *d, const Layout *at) {
         i->c = fixed(d, at, i->c);
         for (uint32_t r = 0; r < e->list.n_dst + e->list.n_src; r++)
             e->list.refs[r] = fixed(d, at, e->list.refs[r]);
-        for (uint32_t r = 0; r < e->reads.n_src; r++) e->reads.refs[r] = fixed(d, at, e->reads.refs[r]);
+        for (uint32_t r = 0; r < e->reads.n_src; r++)
+            e->reads.refs[r] = fixed(d, at, e->reads.refs[r]);
         if (e->terminator) terminator(d, e, i, &f->blocks[e->block]);
     }
 }

@@ -4,7 +4,8 @@
 // Invariants. Masks of splits and of lanes that have arrived at joins partition the lanes alive. A
 // join's pending lanes are those whose chain of joins goes through it; arrived is a subset. A join
 // whose pending lanes have all arrived does not exist: it became a split. Lanes may leave a join
-// without arriving (exit, convergence at a `.sync`, a stall): pending shrinks, nothing else changes.
+// without arriving (exit, convergence at a `.sync`, a stall): pending shrinks, nothing else
+// changes.
 #include <stdlib.h>
 
 #include "runtime/vgpu/control.h"
@@ -219,7 +220,7 @@ bool vg_split_rotate(VgWarp *w) {
     return false;
 }
 
-/* convergence at .sync and .aligned ----------------------------------------------------------------- */
+/* convergence at .sync and .aligned ------------------------------------------------------------ */
 
 static bool is_ancestor(const VgJoin *a, const VgJoin *of) {
     for (;; of = of->parent) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How handlers are written: plain loops over 32 lanes that compilers turn into vectors.
 //
-// MAP computes EXPR for every lane and keeps the lanes of the mask; full masks store plainly. EXPR may
-// be evaluated for lanes outside the mask: it must have no effect and no trap. Destinations are a
-// source exactly or disjoint from it, so loops carry no dependence.
+// MAP computes EXPR for every lane and keeps the lanes of the mask; full masks store plainly. EXPR
+// may be evaluated for lanes outside the mask: it must have no effect and no trap. Destinations are
+// a source exactly or disjoint from it, so loops carry no dependence.
 #ifndef MOEC_VGPU_EXEC_H
 #define MOEC_VGPU_EXEC_H
 

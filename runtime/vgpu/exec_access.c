@@ -10,7 +10,7 @@
 #include "runtime/vgpu/exec_access.h"
 
 // What is constant in a specialised function; `fixed` false: taken from the site.
-typedef struct Shape { uint32_t bytes, vector; bool write, fixed; } Shape;
+typedef struct Shape { uint32_t bytes, vector; bool write, fixed; VgFlight flight; } Shape;
 
 /* Shadow --------------------------------------------------------------------------------------- */
 
@@ -18,7 +18,7 @@ typedef struct Shape { uint32_t bytes, vector; bool write, fixed; } Shape;
 INLINE bool step_shared(VgWarpMem *w, uint32_t word, uint32_t kind, uint32_t bytes, uint32_t *to) {
     VgMemThread *thread = w->team->thread;
     uint32_t gen = w->team->gen & 0xffff, from = word & 0xffff;
-    if (word >> 16 != gen) from = thread->states[from].written;
+    if (word >> 16 != gen) from = thread->states[from].kept;
     uint64_t key = vg_shared_key(w, from, kind, bytes);
     const VgMemo *memo = &thread->memo[vg_memo_slot(key)];
     if (__builtin_expect(memo->key != key, 0)) return vg_shared_step(w, word, kind, bytes, to);
@@ -389,8 +389,10 @@ INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lane
     bool in_step = mask == UINT32_MAX && lanes_in_step(off, first, total) == UINT32_MAX;
     bool same = !in_step && (lanes_equal(off, first) & mask) == mask;
     if (p->history || p->written) {
-        int64_t bad = step_lanes(w, s, p, mask, off, total, in_step,
-                                 vg_site_kind(s, c.write ? VG_WRITE : VG_READ), c.write, &distinct);
+        uint32_t kind = c.fixed ? vg_weak_kind(c.write ? VG_WRITE : VG_READ, c.flight)
+                                : vg_site_kind(s, c.write ? VG_WRITE : VG_READ);
+        int64_t bad =
+            step_lanes(w, s, p, mask, off, total, in_step, kind, c.write, &distinct);
         if (__builtin_expect(bad >= 0, 0))
             return vg_shadow_fault(w, s, p, mask, off->at, (uint64_t)bad);
     }
@@ -398,6 +400,7 @@ INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lane
         load_data(s, frame, mask, off, p, in_step, same, bytes, vector);
         return VG_OK;
     }
+    if (c.flight == VG_TAKES_OFF) return VG_OK;
     store_data(s, frame, mask, off, p->host, in_step, bytes, vector);
     if (!in_step && distinct < total * (uint32_t)__builtin_popcount(mask))
         return check_overlap(w, s, frame, mask, off, p, bytes, vector);
@@ -499,7 +502,7 @@ static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void
     VgPlaceMem place[32];
     VgSpace space[32];
     uint32_t total = (uint32_t)s->bytes * s->vector;
-    Shape c = { .write = s->access == VG_WRITE };
+    Shape c = { .write = s->access == VG_WRITE, .flight = (VgFlight)s->flight };
     addresses_of(at, s, address);
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
@@ -620,21 +623,40 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
 
 // X(bytes, vector)
 #define SHAPES(X) X(1, 1) X(2, 1) X(4, 1) X(8, 1) X(2, 2) X(2, 4) X(4, 2) X(4, 4) X(8, 2) X(4, 8)
-#define DEFINE(bytes, vector, space, name, is_write)                                               \
+#define DEFINE(bytes, vector, space, name, is_write, flight)                                       \
     static VgFault name##_##space##_##bytes##x##vector(                                            \
         VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {          \
-        return run_##space(w, s, mask, address, frame, (Shape){ bytes, vector, is_write, true });  \
+        Shape shape = { bytes, vector, is_write, true, flight };                                   \
+        return run_##space(w, s, mask, address, frame, shape);                                     \
     }
 #define DEFINE_ALL(bytes, vector)                                                                  \
-    DEFINE(bytes, vector, shared, load, false) DEFINE(bytes, vector, shared, store, true)          \
-    DEFINE(bytes, vector, global, load, false) DEFINE(bytes, vector, global, store, true)
+    DEFINE(bytes, vector, shared, load, false, VG_NO_FLIGHT)                                       \
+    DEFINE(bytes, vector, shared, store, true, VG_NO_FLIGHT)                                       \
+    DEFINE(bytes, vector, global, load, false, VG_NO_FLIGHT)                                       \
+    DEFINE(bytes, vector, global, store, true, VG_NO_FLIGHT)
 SHAPES(DEFINE_ALL)
+// The copies of cp.async.
+#define COPIES(X) X(4, 1) X(4, 2) X(4, 4)
+#define DEFINE_COPY(bytes, vector)                                                                 \
+    DEFINE(bytes, vector, global, source, false, VG_TAKES_OFF)                                     \
+    DEFINE(bytes, vector, shared, issue, true, VG_TAKES_OFF)                                       \
+    DEFINE(bytes, vector, shared, publish, true, VG_LANDING)
+COPIES(DEFINE_COPY)
+#define CHOOSE_COPY(n, v)                                                                          \
+    if (s->bytes == n && s->vector == v && (write ? shared : s->space == VG_GLOBAL))               \
+        return !write ? source_global_##n##x##v                                                    \
+               : s->flight == VG_TAKES_OFF ? issue_shared_##n##x##v                                \
+                                           : publish_shared_##n##x##v;
 
 VgAccessFn *VG_NAME(vg_access)(const VgSite *s);
 VgAccessFn *VG_NAME(vg_access)(const VgSite *s) {
     bool shared = s->space == VG_SHARED, write = s->access == VG_WRITE;
     if (s->sem >= VG_VOLATILE) return strong;
     if (s->space == VG_LOCAL) return local;
+    if (s->flight != VG_NO_FLIGHT) {
+        COPIES(CHOOSE_COPY)
+        return anywhere;
+    }
     if (!shared && s->space != VG_GLOBAL && s->space != VG_CONST && s->space != VG_GENERIC)
         return anywhere;
 #define CHOOSE(n, v)                                                                               \

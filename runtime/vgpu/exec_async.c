@@ -5,26 +5,15 @@
 #include "runtime/vgpu/async.h"
 #include "runtime/vgpu/exec.h"
 
-// A copy's two accesses. Registers of both sites lie in the VgCopy, which they take for the frame.
+// A copy's accesses. Registers of all sites lie in the VgCopy, which they take for the frame.
 typedef struct CopySite {
-    VgSite *read, *write;
+    VgSite *read, *issue, *land;  // of the source; of the destination, twice
     uint32_t to, from, size;      // frame offsets: addresses (0: none), src-size (0: all)
+    uint32_t ignore;              // predicate: lanes that read nothing; 0: none
+    bool ignore_not;
     int to_bytes, from_bytes;     // of the address registers
     uint32_t bytes;               // of a lane's copy
 } CopySite;
-
-static VgCopy *new_copy(VgCopies *copies) {
-    if (copies->n == copies->cap) {
-        uint32_t cap = copies->cap ? 2 * copies->cap : 16;
-        VgCopy *items = aligned_alloc(64, cap * sizeof *items);
-        if (!items) return NULL;
-        if (copies->n) memcpy(items, copies->items, copies->n * sizeof *items);
-        free(copies->items);
-        copies->items = items;
-        copies->cap = cap;
-    }
-    return &copies->items[copies->n++];
-}
 
 static uint64_t lane_address(const char *f, uint32_t at, int bytes, uint32_t lane) {
     if (!at) return 0;
@@ -44,32 +33,42 @@ static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_
     return VG_OK;
 }
 
+// Lanes whose source is shorter than the copy are read here; returns the others.
+static VgFault read_short(VgWarp *w, const VgInstr *i, const char *f, uint32_t m, VgCopy *copy, uint32_t *whole) {
+    const CopySite *site = i->extra;
+    const uint32_t *size = (const uint32_t *)(f + site->size);
+    uint32_t none = site->ignore ? *(const uint32_t *)(f + site->ignore) ^ (site->ignore_not ? ~0u : 0) : 0;
+    *whole = m;
+    for (uint32_t l = 0; (site->size || site->ignore) && l < 32; l++) {
+        uint32_t bytes = none >> l & 1 ? 0 : site->size ? size[l] : site->bytes;
+        if (!(m >> l & 1) || bytes >= site->bytes) continue;
+        VgFault fault = read_part(w, site, f, l, bytes, copy);
+        if (fault != VG_OK) return fault;
+        *whole &= ~(1u << l);
+    }
+    return VG_OK;
+}
+
 HANDLER(copy_async) {
-    uint32_t m = VG_MASK(i, w, f);
+    uint32_t m = VG_MASK(i, w, f), whole;
     if (!m) VG_NEXT(i, w, f);
     const CopySite *site = i->extra;
-    VgCopies *copies = vg_copies(w);
-    VgCopy *copy = copies ? new_copy(copies) : NULL;
+    VgCopy *copy = vg_copy_new(w);
     if (!copy) return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous copy");
-    uint32_t whole = m;
-    copy->write = site->write, copy->instr = i, copy->mask = m;
+    const VgCopies *copies = w->async;
+    copy->land = site->land, copy->instr = i, copy->mask = m;
+    memcpy(copy->group, copies->committed, sizeof copy->group);
     for (uint32_t l = 0; l < 32; l++) {
-        copy->group[l] = copies->committed[l];
         copy->address[l] = lane_address(f, site->to, site->to_bytes, l);
-        if (!site->size || !(m >> l & 1)) continue;
-        uint32_t bytes = ((const uint32_t *)(f + site->size))[l];
-        if (bytes == site->bytes) continue;
-        if (bytes > site->bytes)
+        if (site->size && m >> l & 1 && ((const uint32_t *)(f + site->size))[l] > site->bytes)
             return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, 1u << l, "src-size %u is larger than the copy of %u bytes",
-                            bytes, site->bytes);
-        VgFault fault = read_part(w, site, f, l, bytes, copy);
-        if (fault != VG_OK) return vg_fault_record(w, i, fault);
-        whole &= ~(1u << l);
+                            ((const uint32_t *)(f + site->size))[l], site->bytes);
     }
-    if (whole) {
-        VgFault fault = site->read->run(&w->mem, site->read, whole, site->from ? f + site->from : NULL, (char *)copy);
-        if (fault != VG_OK) return vg_fault_record(w, i, fault);
-    }
+    VgFault fault = read_short(w, i, f, m, copy, &whole);
+    if (fault == VG_OK && whole)
+        fault = site->read->run(&w->mem, site->read, whole, site->from ? f + site->from : NULL, (char *)copy);
+    if (fault == VG_OK) fault = site->issue->run(&w->mem, site->issue, m, copy->address, (char *)copy);
+    if (fault != VG_OK) return vg_fault_record(w, i, fault);
     VG_NEXT(i, w, f);
 }
 
@@ -78,29 +77,21 @@ HANDLER(commit) {
     VgCopies *copies = vg_copies(w);
     if (!copies) return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous copy");
     for (int l = 0; l < 32; l++) copies->committed[l] += m >> l & 1;
+    copies->open = copies->open && !m;
     VG_NEXT(i, w, f);
 }
 
 // imm: all but so many groups; -1: everything, committed or not.
 HANDLER(wait_copies) {
-    uint32_t m = VG_MASK(i, w, f), kept = 0;
-    VgCopies *copies = w->async;
-    for (uint32_t k = 0; copies && m && k < copies->n; k++) {
-        VgCopy *copy = &copies->items[k];
-        uint32_t done = 0;
-        for (int l = 0; l < 32; l++)
-            done |= (uint32_t)(i->imm < 0 || (int64_t)copy->group[l] + i->imm < copies->committed[l]) << l;
-        done &= m & copy->mask;
-        if (done) {
-            VgFault fault = copy->write->run(&w->mem, copy->write, done, copy->address, (char *)copy);
-            if (fault != VG_OK) return vg_fault_record(w, copy->instr, fault);
-        }
-        copy->mask &= ~done;
-        if (!copy->mask) continue;
-        if (kept != k) copies->items[kept] = *copy;
-        kept++;
+    uint32_t m = VG_MASK(i, w, f);
+    const VgCopies *copies = w->async;
+    if (copies && m) {
+        int64_t before[32];
+        const VgInstr *copy = i;
+        for (int l = 0; l < 32; l++) before[l] = (int64_t)copies->committed[l] - i->imm;
+        VgFault fault = vg_copies_land(w, &w->mem, copies->n, m, i->imm < 0 ? NULL : before, &copy);
+        if (fault != VG_OK) return vg_fault_record(w, copy, fault);
     }
-    if (copies && m) copies->n = kept;
     VG_NEXT(i, w, f);
 }
 
@@ -134,18 +125,27 @@ static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
     CopySite *site = ARENA_NEW(vg_arena(d), CopySite);
     site->bytes = (uint32_t)bytes;
     site->read = data_site(d, VG_GLOBAL, VG_READ, site->bytes);
-    site->write = data_site(d, VG_SHARED, VG_WRITE, site->bytes);
+    site->issue = data_site(d, VG_SHARED, VG_WRITE, site->bytes);
     uint32_t to, from, part = 0;
     int to_bytes, from_bytes;
-    TRY(vg_address(d, &p->operands[0], &to, &site->write->offset, &to_bytes));
+    TRY(vg_address(d, &p->operands[0], &to, &site->issue->offset, &to_bytes));
     TRY(vg_address(d, &p->operands[1], &from, &site->read->offset, &from_bytes));
-    if (p->n_operands > 3u + hint) TRY(vg_src(d, &p->operands[3], 32, &part));
+    if (p->n_operands > 3u + hint) {
+        const PtxOperand *last = &p->operands[3]; // how much of the source there is, or whether to ignore it
+        if (last->kind == PTX_OP_REG && last->var->type == PTX_PRED)
+            TRY(vg_pred(d, last, &site->ignore, &site->ignore_not));
+        else TRY(vg_src(d, last, 32, &part));
+    }
     site->read->address_bytes = (uint8_t)from_bytes;
-    site->write->address_bytes = 8; // as they are kept
+    site->issue->address_bytes = 8; // as they are kept
     site->to_bytes = to_bytes, site->from_bytes = from_bytes;
+    site->read->flight = site->issue->flight = VG_TAKES_OFF;
     site->read->run = vg_access_select(site->read);
-    site->write->run = vg_access_select(site->write);
-    if (!site->read->run || !site->write->run) return vg_bad(d, "no such form of access");
+    site->issue->run = vg_access_select(site->issue);
+    site->land = ARENA_NEW(vg_arena(d), VgSite);
+    *site->land = *site->issue;
+    site->land->flight = VG_LANDING;
+    site->land->run = vg_access_select(site->land);
     VgInstr *i = vg_emit(d, copy_async);
     i->extra = site;
     site->to = to, site->from = from, site->size = part;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic and comparison of f32 and f64.
 //
-// IEEE operations with the rounding written; .ftz flushes subnormal inputs and results keeping their
-// sign, .sat clamps to [0, 1] with NaN to 0, NaN results are one pattern. The flags of the processor
-// are as the ABI leaves them: flushing is done in code, and directed rounding sets and restores MXCSR
-// around one handler. The approximations are correctly rounded from double, the same on every host.
+// IEEE operations with the rounding written; .ftz flushes subnormal inputs and results keeping
+// their sign, .sat clamps to [0, 1] with NaN to 0, NaN results are one pattern. The flags of the
+// processor are as the ABI leaves them: flushing is done in code, and directed rounding sets and
+// restores MXCSR around one handler. The approximations are correctly rounded from double, the same
+// on every host.
 #include <math.h>
 
 #include "runtime/vgpu/exec.h"
@@ -24,7 +25,7 @@ static inline void round_back(uint32_t old) {
     _mm_setcsr(old);
 }
 
-/* arithmetic: every operation in four roundings, plain, ftz, sat ---------------------------------------- */
+/* arithmetic: every operation in four roundings, plain, ftz, sat ------------------------------- */
 
 #define KEEP(x) (x)
 // OP2(name, expression of x and y): f32 with inputs through IN, result through OUT.
@@ -63,9 +64,9 @@ FAMILY2(mul_f32, x * y)
 FAMILY2D(add_f64, x + y)
 FAMILY2D(sub_f64, x - y)
 FAMILY2D(mul_f64, x * y)
-ONE2(div_f32, float, KEEP, canon, x / y) ROUNDED2(div_f32, float)
-ONE2(div_f32_ftz, float, flush, FLUSHED, x / y) ROUNDED2(div_f32_ftz, float)
-FAMILY2D(div_f64, x / y)
+ONE2(div_f32, float, KEEP, canon, x / y)
+ROUNDED2(div_f32, float) ONE2(div_f32_ftz, float, flush, FLUSHED, x / y)
+    ROUNDED2(div_f32_ftz, float) FAMILY2D(div_f64, x / y)
 
 #define ONE3(name, T, IN, OUT, FMA)                                                                \
     ALWAYS_INLINE T name##_one(T x, T y, T z) { return OUT(FMA(IN(x), IN(y), IN(z))); }            \
@@ -80,19 +81,21 @@ FAMILY2D(div_f64, x / y)
         LANES d[l] = m >> l & 1 ? r[l] : d[l];                                                     \
         VG_NEXT(i, w, f);                                                                          \
     }
-#define FAMILY3(name, T, IN, OUT, FMA)                                                             \
-    ONE3(name, T, IN, OUT, FMA)                                                                    \
-    DIRECTED3(name##_rz, name, T, ROUND_ZERO)                                                      \
-    DIRECTED3(name##_rm, name, T, ROUND_DOWN)                                                      \
+#define FAMILY3(name, T, IN, OUT, FMA) \
+    ONE3(name, T, IN, OUT, FMA) \
+    DIRECTED3(name##_rz, name, T, ROUND_ZERO) \
+    DIRECTED3(name##_rm, name, T, ROUND_DOWN) \
     DIRECTED3(name##_rp, name, T, ROUND_UP)
-FAMILY3(fma_f32, float, KEEP, canon, __builtin_fmaf)
-FAMILY3(fma_f32_ftz, float, flush, FLUSHED, __builtin_fmaf)
-FAMILY3(fma_f32_sat, float, KEEP, saturate, __builtin_fmaf)
-FAMILY3(fma_f32_ftz_sat, float, flush, SAT_FLUSHED, __builtin_fmaf)
-FAMILY3(fma_f64, double, KEEP, canon64, __builtin_fma)
+        FAMILY3(fma_f32, float, KEEP, canon, __builtin_fmaf)
+            FAMILY3(fma_f32_ftz, float, flush, FLUSHED, __builtin_fmaf)
+                FAMILY3(fma_f32_sat, float, KEEP, saturate, __builtin_fmaf)
+                    FAMILY3(fma_f32_ftz_sat, float, flush, SAT_FLUSHED, __builtin_fmaf)
+                        FAMILY3(fma_f64, double, KEEP, canon64, __builtin_fma)
 
-// Two f32 in 64 bits (sm_100): both halves.
-ALWAYS_INLINE uint64_t two(float low, float high) { return as_u32(low) | (uint64_t)as_u32(high) << 32; }
+    // Two f32 in 64 bits (sm_100): both halves.
+    ALWAYS_INLINE uint64_t two(float low, float high) {
+    return as_u32(low) | (uint64_t)as_u32(high) << 32;
+}
 ALWAYS_INLINE float low_f32(uint64_t v) { return as_f32((uint32_t)v); }
 ALWAYS_INLINE float high_f32(uint64_t v) { return as_f32((uint32_t)(v >> 32)); }
 #define PAIR2(name, base)                                                                          \
@@ -110,7 +113,7 @@ TERNARY(fma_f32x2_ftz, uint64_t, uint64_t, uint64_t, uint64_t,
         two(fma_f32_ftz_one(low_f32(a[l]), low_f32(b[l]), low_f32(c[l])),
             fma_f32_ftz_one(high_f32(a[l]), high_f32(b[l]), high_f32(c[l]))))
 
-/* one operand ------------------------------------------------------------------------------------------ */
+/* one operand ---------------------------------------------------------------------------------- */
 
 #define ONE1(name, T, IN, OUT, EXPR)                                                               \
     ALWAYS_INLINE T name##_one(T x0) {                                                             \
@@ -149,7 +152,7 @@ BINARY(copysign_f32, uint32_t, uint32_t, uint32_t, (a[l] & 0x80000000) | (b[l] &
 BINARY(copysign_f64, uint64_t, uint64_t, uint64_t,
        (a[l] & 0x8000000000000000) | (b[l] & 0x7fffffffffffffff))
 
-/* minimum and maximum: NaN loses (.NaN: wins), -0 < +0 --------------------------------------------------- */
+/* minimum and maximum: NaN loses (.NaN: wins), -0 < +0 ----------------------------------------- */
 
 // Order of the bits as signed integers, so that zeros differ.
 ALWAYS_INLINE int32_t order32(float x) {
@@ -178,23 +181,25 @@ ALWAYS_INLINE float pick_xor(float x, float y, bool max, bool nan) { // .xorsign
     float r = pick(as_f32(as_u32(x) & 0x7fffffff), as_f32(as_u32(y) & 0x7fffffff), max, nan);
     return r == r ? as_f32(as_u32(r) | ((as_u32(x) ^ as_u32(y)) & 0x80000000)) : r;
 }
-#define PICKS(name, max)                                                                           \
-    BINARY(name, float, float, float, pick(a[l], b[l], max, false))                                \
-    BINARY(name##_ftz, float, float, float, pick(flush(a[l]), flush(b[l]), max, false))            \
-    BINARY(name##_nan, float, float, float, pick(a[l], b[l], max, true))                           \
-    BINARY(name##_ftz_nan, float, float, float, pick(flush(a[l]), flush(b[l]), max, true))         \
-    BINARY(name##_xor, float, float, float, pick_xor(a[l], b[l], max, false))                      \
-    BINARY(name##_ftz_xor, float, float, float, pick_xor(flush(a[l]), flush(b[l]), max, false))    \
-    BINARY(name##_nan_xor, float, float, float, pick_xor(a[l], b[l], max, true))                   \
+#define PICKS(name, max) \
+    BINARY(name, float, float, float, pick(a[l], b[l], max, false)) \
+    BINARY(name##_ftz, float, float, float, pick(flush(a[l]), flush(b[l]), max, false)) \
+    BINARY(name##_nan, float, float, float, pick(a[l], b[l], max, true)) \
+    BINARY(name##_ftz_nan, float, float, float, pick(flush(a[l]), flush(b[l]), max, true)) \
+    BINARY(name##_xor, float, float, float, pick_xor(a[l], b[l], max, false)) \
+    BINARY(name##_ftz_xor, float, float, float, pick_xor(flush(a[l]), flush(b[l]), max, false)) \
+    BINARY(name##_nan_xor, float, float, float, pick_xor(a[l], b[l], max, true)) \
     BINARY(name##_ftz_nan_xor, float, float, float, pick_xor(flush(a[l]), flush(b[l]), max, true)) \
-    TERNARY(name##3, float, float, float, float, pick(pick(a[l], b[l], max, false), c[l], max, false)) \
-    TERNARY(name##3_nan, float, float, float, float, pick(pick(a[l], b[l], max, true), c[l], max, true))
+    TERNARY(name##3, float, float, float, float, \
+            pick(pick(a[l], b[l], max, false), c[l], max, false)) \
+    TERNARY(name##3_nan, float, float, float, float, \
+            pick(pick(a[l], b[l], max, true), c[l], max, true))
 PICKS(min_f32, false)
 PICKS(max_f32, true)
 BINARY(min_f64, double, double, double, pick64(a[l], b[l], false))
 BINARY(max_f64, double, double, double, pick64(a[l], b[l], true))
 
-/* approximations ------------------------------------------------------------------------------------------ */
+/* approximations ------------------------------------------------------------------------------- */
 
 // 2^x in double: 2^n times a polynomial of the fraction; exact zeros and infinities at the ends.
 ALWAYS_INLINE double exp2_d(double x) {
@@ -215,10 +220,12 @@ ALWAYS_INLINE double exp2_d(double x) {
     p = p * r + 1;
     p = p * r + 1;
     int64_t k = n == n ? (int64_t)n : 0; // in two steps: 2^k may be subnormal
-    double half = as_f64((uint64_t)(1023 + (k >> 1)) << 52), rest = as_f64((uint64_t)(1023 + k - (k >> 1)) << 52);
+    double half = as_f64((uint64_t)(1023 + (k >> 1)) << 52),
+           rest = as_f64((uint64_t)(1023 + k - (k >> 1)) << 52);
     return p * half * rest;
 }
-// log2 of a positive finite float: exponent and an atanh series of the mantissa in [sqrt 1/2, sqrt 2).
+// log2 of a positive finite float: exponent and an atanh series of the mantissa in [sqrt 1/2, sqrt
+// 2).
 ALWAYS_INLINE double log2_d(float x) {
     double v = x;
     uint64_t u = as_u64(v);
@@ -271,7 +278,8 @@ ALWAYS_INLINE double poly_cos(double r) {
 // Reduction by pi / 2 in two parts: good to 2^-40 below 2^30, whatever beyond (as the ISA allows).
 ALWAYS_INLINE float sincos_f(float x, int shift) {
     double v = x, n = __builtin_rint(v * 0.63661977236758134308);
-    double r = __builtin_fma(n, -6.12323399573676603587e-17, __builtin_fma(n, -1.57079632679489655800, v));
+    double r =
+        __builtin_fma(n, -6.12323399573676603587e-17, __builtin_fma(n, -1.57079632679489655800, v));
     n = n < 9e15 && n > -9e15 ? n : 0;
     int64_t q = (int64_t)n + shift;
     r = r < 1 && r > -1 ? r : 0;
@@ -284,7 +292,8 @@ ALWAYS_INLINE float tanh_f(float x) {
     double e = exp2_d(-2.88539008177792681472 * (x < 0 ? -(double)x : (double)x)); // e^-2|x|
     double ax = x < 0 ? -(double)x : (double)x, z = (double)x * x;
     double big = (1 - e) / (1 + e);
-    double small = ax * (1 + z * (-1.0 / 3 + z * (2.0 / 15 + z * (-17.0 / 315 + z * (62.0 / 2835)))));
+    double small =
+        ax * (1 + z * (-1.0 / 3 + z * (2.0 / 15 + z * (-17.0 / 315 + z * (62.0 / 2835)))));
     double r = ax < 0.05 ? small : big;
     return x == x ? as_f32(as_u32((float)r) | (as_u32(x) & 0x80000000)) : as_f32(0x7fffffff);
 }
@@ -305,9 +314,10 @@ UNARY(rsqrt_f64, double, double, canon64(1 / __builtin_sqrt(a[l])))
 BINARY(div_approx, float, float, float, div_full(a[l], b[l]))
 BINARY(div_approx_ftz, float, float, float, flush(div_full(flush(a[l]), flush(b[l]))))
 
-/* comparison ------------------------------------------------------------------------------------------------ */
+/* comparison ----------------------------------------------------------------------------------- */
 
-// VgInstr of setp: d = p, a, b; c = third predicate, imm: 1 and, 2 or, 3 xor, | 4 not c, | 8 q = ops[0].
+// VgInstr of setp: d = p, a, b; c = third predicate, imm: 1 and, 2 or, 3 xor, | 4 not c, | 8 q =
+// ops[0].
 ALWAYS_INLINE const VgInstr *set_preds(const VgInstr *i, VgWarp *w, char *f, uint32_t r) {
     uint32_t m = VG_MASK(i, w, f);
     if (__builtin_expect(i->imm == 0, 1)) {
@@ -358,8 +368,9 @@ UNORDERED(set_f32, float, KEEP)
 UNORDERED(set_f32_ftz, float, flush)
 UNORDERED(set_f64, double, KEEP)
 
-static const char *const comparisons[] = { "eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu",
-                                           "gtu", "geu", "num", "nan", "lo", "ls", "hi", "hs", NULL };
+static const char *const comparisons[] = { "eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
+                                           "neu", "ltu", "leu", "gtu", "geu", "num", "nan",
+                                           "lo",  "ls",  "hi",  "hs",  NULL };
 #define ROW6(name) { name##_eq, name##_ne, name##_lt, name##_le, name##_gt, name##_ge }
 #define ROW14(name)                                                                                \
     { name##_eq, name##_ne, name##_lt, name##_le, name##_gt, name##_ge, name##_equ, name##_neu,    \
@@ -381,8 +392,8 @@ VgHandler VG_NAME(vg_comparer)(PtxType type, int comparison, bool ftz) {
 }
 
 // The comparison part of setp and set: emits into predicates p and q (q 0: none).
-static Status emit_compare(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison, bool ftz, int op,
-                           uint32_t to, uint32_t second) {
+static Status emit_compare(VgDecoder *d, const PtxInstr *p, PtxType type, int comparison, bool ftz,
+                           int op, uint32_t to, uint32_t second) {
     uint32_t a, b, c = 0;
     bool negate = false;
     int bits = ptx_type_bits(type);
@@ -393,7 +404,8 @@ static Status emit_compare(VgDecoder *d, const PtxInstr *p, PtxType type, int co
             uint32_t h;
             TRY(vg_src(d, &p->operands[1 + k], 16, &h));
             wide[k] = vg_temp(d, 32);
-            VgInstr *i = vg_emit(d, type == PTX_F16 ? VG_NAME(vg_half_widen) : VG_NAME(vg_bf16_widen));
+            VgInstr *i =
+                vg_emit(d, type == PTX_F16 ? VG_NAME(vg_half_widen) : VG_NAME(vg_bf16_widen));
             i->d = wide[k], i->a = h, i->imm = ftz;
         }
         a = wide[0], b = wide[1];
@@ -422,9 +434,14 @@ static Status decode_setp(VgDecoder *d, const PtxInstr *p) {
     PtxType type = vg_take_type(d);
     uint32_t to, second = 0;
     if (comparison < 0) return vg_bad(d, "expected a comparison");
-    if (type == PTX_F16X2 || type == PTX_BF16X2) return VG_NAME(vg_setp_pair)(d, p, type, comparison, ftz, op);
     TRY(vg_count(d, op ? 4 : 3, op ? 4 : 3));
     const PtxOperand *first = &p->operands[0];
+    if (type == PTX_F16X2 || type == PTX_BF16X2) {
+        uint32_t both[2];
+        if (first->kind != PTX_OP_PAIR) return vg_bad(d, "expected p|q");
+        for (int k = 0; k < 2; k++) TRY(vg_pred_dst(d, &first->items[k], &both[k]));
+        return VG_NAME(vg_compare_pair)(d, p, type, comparison, ftz, op, both);
+    }
     if (first->kind == PTX_OP_PAIR) {
         TRY(vg_pred_dst(d, &first->items[1], &second));
         first = &first->items[0];
@@ -433,25 +450,48 @@ static Status decode_setp(VgDecoder *d, const PtxInstr *p) {
     return emit_compare(d, p, type, comparison, ftz, op, to, second);
 }
 
+static void emit_select(VgDecoder *d, uint32_t to, uint32_t yes, uint32_t pred) {
+    uint32_t value = vg_const_bits(d, yes, 32), no = vg_const_bits(d, 0, 32);
+    VgInstr *i = vg_emit(d, VG_NAME(vg_select32));
+    i->d = to, i->a = value, i->b = no, i->c = pred;
+}
+
+// What stands for true in a result of this type; 0: no such result.
+static uint32_t true_value(PtxType type) {
+    switch (type) {
+    case PTX_U32: case PTX_S32: return 0xffffffff;
+    case PTX_U16: case PTX_S16: return 0xffff;
+    case PTX_F32: return 0x3f800000;
+    case PTX_F16: case PTX_F16X2: return 0x3c00;
+    case PTX_BF16: case PTX_BF16X2: return 0x3f80;
+    default: return 0;
+    }
+}
+
 static Status decode_set(VgDecoder *d, const PtxInstr *p) {
     int comparison = vg_take_one(d, comparisons), op = vg_take_one(d, boolean_ops) + 1;
     bool ftz = vg_take(d, "ftz");
     PtxType result = vg_take_type(d), type = vg_take_type(d);
+    uint32_t yes = true_value(result), to, preds[2] = { vg_temp_pred(d), vg_temp_pred(d) };
     if (comparison < 0) return vg_bad(d, "expected a comparison");
-    if (result != PTX_U32 && result != PTX_S32 && result != PTX_F32)
-        return vg_bad(d, "results of type .u32, .s32 and .f32 are known");
+    if (!yes) return vg_bad(d, "no such result of a comparison");
     TRY(vg_count(d, op ? 4 : 3, op ? 4 : 3));
-    uint32_t pred = vg_temp_pred(d), to;
-    TRY(emit_compare(d, p, type, comparison, ftz, op, pred, 0));
+    if (type != PTX_F16X2 && type != PTX_BF16X2) {
+        TRY(emit_compare(d, p, type, comparison, ftz, op, preds[0], 0));
+        TRY(vg_dst(d, &p->operands[0], ptx_type_bits(result), false, &to));
+        emit_select(d, to, yes, preds[0]);
+        return OK;
+    }
+    uint32_t halves[2] = { vg_temp(d, 32), vg_temp(d, 32) };
+    TRY(VG_NAME(vg_compare_pair)(d, p, type, comparison, ftz, op, preds));
     TRY(vg_dst(d, &p->operands[0], 32, false, &to));
-    uint32_t yes = vg_const_bits(d, result == PTX_F32 ? 0x3f800000 : 0xffffffff, 32);
-    uint32_t no = vg_const_bits(d, 0, 32);
-    VgInstr *i = vg_emit(d, VG_NAME(vg_select32));
-    i->d = to, i->a = yes, i->b = no, i->c = pred;
+    for (int k = 0; k < 2; k++) emit_select(d, halves[k], yes & 0xffff, preds[k]);
+    VgInstr *i = vg_emit(d, VG_NAME(vg_pack16));
+    i->d = to, i->a = halves[0], i->b = halves[1];
     return OK;
 }
 
-/* testp ------------------------------------------------------------------------------------------------------ */
+/* testp ---------------------------------------------------------------------------------------- */
 
 HANDLER(testp32) { // imm: index in test_names
     const uint32_t *a = SLOT(const uint32_t, a);
@@ -471,7 +511,9 @@ HANDLER(testp64) {
     uint32_t m = VG_MASK(i, w, f), r = 0;
     for (int l = 0; l < 32; l++) {
         uint64_t u = a[l] & 0x7fffffffffffffff, e = u >> 52, inf = 0x7ff0000000000000;
-        bool results[] = { e != 0x7ff, u == inf, false, u <= inf, u > inf, e && e != 0x7ff, !e && u };
+        bool results[] = {
+            e != 0x7ff, u == inf, false, u <= inf, u > inf, e && e != 0x7ff, !e && u
+        };
         r |= (uint32_t)results[i->imm] << l;
     }
     put_pred(f, i->d, m, r);
@@ -479,8 +521,8 @@ HANDLER(testp64) {
 }
 
 static Status decode_testp(VgDecoder *d, const PtxInstr *p) {
-    static const char *const names[] = { "finite", "infinite", "unused", "number", "notanumber", "normal",
-                                         "subnormal", NULL };
+    static const char *const names[] = { "finite",     "infinite", "unused",    "number",
+                                         "notanumber", "normal",   "subnormal", NULL };
     int test = vg_take_one(d, names);
     PtxType type = vg_take_type(d);
     uint32_t to, a;
@@ -494,7 +536,7 @@ static Status decode_testp(VgDecoder *d, const PtxInstr *p) {
     return OK;
 }
 
-/* forms --------------------------------------------------------------------------------------------------------- */
+/* forms ---------------------------------------------------------------------------------------- */
 
 #define F(root, mods, run, ...) { root, mods, run, { __VA_ARGS__ }, 0, 1 }
 #define ROUNDS(root, tail, run, ...)                                                               \
@@ -519,42 +561,75 @@ static Status decode_testp(VgDecoder *d, const PtxInstr *p) {
     F(root, "f32", run##3, 32, 32, 32, 32), F(root, "NaN.f32", run##3_nan, 32, 32, 32, 32)
 
 const VgForm VG_NAME(vg_forms_float)[] = {
-    PLAIN("add", add_f32, 32, 32, 32), FOUR("add", add_f32, 32, 32, 32),
-    PLAIN("sub", sub_f32, 32, 32, 32), FOUR("sub", sub_f32, 32, 32, 32),
-    PLAIN("mul", mul_f32, 32, 32, 32), FOUR("mul", mul_f32, 32, 32, 32),
-    F("add", "f64", add_f64, 64, 64, 64), ROUNDS("add", ".f64", add_f64, 64, 64, 64),
-    F("sub", "f64", sub_f64, 64, 64, 64), ROUNDS("sub", ".f64", sub_f64, 64, 64, 64),
-    F("mul", "f64", mul_f64, 64, 64, 64), ROUNDS("mul", ".f64", mul_f64, 64, 64, 64),
-    FOUR("fma", fma_f32, 32, 32, 32, 32), ROUNDS("fma", ".f64", fma_f64, 64, 64, 64, 64),
-    FOUR("mad", fma_f32, 32, 32, 32, 32), ROUNDS("mad", ".f64", fma_f64, 64, 64, 64, 64),
-    ROUNDS("div", ".f32", div_f32, 32, 32, 32), ROUNDS("div", ".ftz.f32", div_f32_ftz, 32, 32, 32),
+    PLAIN("add", add_f32, 32, 32, 32),
+    FOUR("add", add_f32, 32, 32, 32),
+    PLAIN("sub", sub_f32, 32, 32, 32),
+    FOUR("sub", sub_f32, 32, 32, 32),
+    PLAIN("mul", mul_f32, 32, 32, 32),
+    FOUR("mul", mul_f32, 32, 32, 32),
+    F("add", "f64", add_f64, 64, 64, 64),
+    ROUNDS("add", ".f64", add_f64, 64, 64, 64),
+    F("sub", "f64", sub_f64, 64, 64, 64),
+    ROUNDS("sub", ".f64", sub_f64, 64, 64, 64),
+    F("mul", "f64", mul_f64, 64, 64, 64),
+    ROUNDS("mul", ".f64", mul_f64, 64, 64, 64),
+    FOUR("fma", fma_f32, 32, 32, 32, 32),
+    ROUNDS("fma", ".f64", fma_f64, 64, 64, 64, 64),
+    FOUR("mad", fma_f32, 32, 32, 32, 32),
+    ROUNDS("mad", ".f64", fma_f64, 64, 64, 64, 64),
+    ROUNDS("div", ".f32", div_f32, 32, 32, 32),
+    ROUNDS("div", ".ftz.f32", div_f32_ftz, 32, 32, 32),
     ROUNDS("div", ".f64", div_f64, 64, 64, 64),
-    F("div", "approx.f32", div_approx, 32, 32, 32), F("div", "approx.ftz.f32", div_approx_ftz, 32, 32, 32),
-    F("div", "full.f32", div_approx, 32, 32, 32), F("div", "full.ftz.f32", div_approx_ftz, 32, 32, 32),
-    ROUNDS("rcp", ".f32", rcp_f32, 32, 32), ROUNDS("rcp", ".ftz.f32", rcp_f32_ftz, 32, 32),
-    ROUNDS("rcp", ".f64", rcp_f64, 64, 64), F("rcp", "approx.ftz.f64", rcp_f64, 64, 64),
-    APPROX("rcp", rcp_f32, 32), APPROX("sqrt", sqrt_f32, 32), APPROX("rsqrt", rsqrt_f32, 32),
-    ROUNDS("sqrt", ".f32", sqrt_f32, 32, 32), ROUNDS("sqrt", ".ftz.f32", sqrt_f32_ftz, 32, 32),
+    F("div", "approx.f32", div_approx, 32, 32, 32),
+    F("div", "approx.ftz.f32", div_approx_ftz, 32, 32, 32),
+    F("div", "full.f32", div_approx, 32, 32, 32),
+    F("div", "full.ftz.f32", div_approx_ftz, 32, 32, 32),
+    ROUNDS("rcp", ".f32", rcp_f32, 32, 32),
+    ROUNDS("rcp", ".ftz.f32", rcp_f32_ftz, 32, 32),
+    ROUNDS("rcp", ".f64", rcp_f64, 64, 64),
+    F("rcp", "approx.ftz.f64", rcp_f64, 64, 64),
+    APPROX("rcp", rcp_f32, 32),
+    APPROX("sqrt", sqrt_f32, 32),
+    APPROX("rsqrt", rsqrt_f32, 32),
+    ROUNDS("sqrt", ".f32", sqrt_f32, 32, 32),
+    ROUNDS("sqrt", ".ftz.f32", sqrt_f32_ftz, 32, 32),
     ROUNDS("sqrt", ".f64", sqrt_f64, 64, 64),
-    F("rsqrt", "approx.f64", rsqrt_f64, 64, 64), F("rsqrt", "approx.ftz.f64", rsqrt_f64, 64, 64),
-    APPROX("ex2", ex2, 32), APPROX("lg2", lg2, 32), APPROX("sin", sin_f32, 32), APPROX("cos", cos_f32, 32),
+    F("rsqrt", "approx.f64", rsqrt_f64, 64, 64),
+    F("rsqrt", "approx.ftz.f64", rsqrt_f64, 64, 64),
+    APPROX("ex2", ex2, 32),
+    APPROX("lg2", lg2, 32),
+    APPROX("sin", sin_f32, 32),
+    APPROX("cos", cos_f32, 32),
     F("tanh", "approx.f32", tanh_f32, 32, 32),
-    F("abs", "f32", abs_f32, 32, 32), F("abs", "ftz.f32", abs_f32_ftz, 32, 32), F("abs", "f64", abs_f64, 64, 64),
-    F("neg", "f32", neg_f32, 32, 32), F("neg", "ftz.f32", neg_f32_ftz, 32, 32), F("neg", "f64", neg_f64, 64, 64),
-    F("copysign", "f32", copysign_f32, 32, 32, 32), F("copysign", "f64", copysign_f64, 64, 64, 64),
-    PICK("min", min_f32), PICK("max", max_f32),
-    F("min", "f64", min_f64, 64, 64, 64), F("max", "f64", max_f64, 64, 64, 64),
-    F("add", "f32x2", add_f32x2, 64, 64, 64), F("add", "rn.f32x2", add_f32x2, 64, 64, 64),
-    F("add", "rn.ftz.f32x2", add_f32x2_ftz, 64, 64, 64), F("sub", "rn.f32x2", sub_f32x2, 64, 64, 64),
-    F("mul", "f32x2", mul_f32x2, 64, 64, 64), F("mul", "rn.f32x2", mul_f32x2, 64, 64, 64),
+    F("abs", "f32", abs_f32, 32, 32),
+    F("abs", "ftz.f32", abs_f32_ftz, 32, 32),
+    F("abs", "f64", abs_f64, 64, 64),
+    F("neg", "f32", neg_f32, 32, 32),
+    F("neg", "ftz.f32", neg_f32_ftz, 32, 32),
+    F("neg", "f64", neg_f64, 64, 64),
+    F("copysign", "f32", copysign_f32, 32, 32, 32),
+    F("copysign", "f64", copysign_f64, 64, 64, 64),
+    PICK("min", min_f32),
+    PICK("max", max_f32),
+    F("min", "f64", min_f64, 64, 64, 64),
+    F("max", "f64", max_f64, 64, 64, 64),
+    F("add", "f32x2", add_f32x2, 64, 64, 64),
+    F("add", "rn.f32x2", add_f32x2, 64, 64, 64),
+    F("add", "rn.ftz.f32x2", add_f32x2_ftz, 64, 64, 64),
+    F("sub", "rn.f32x2", sub_f32x2, 64, 64, 64),
+    F("mul", "f32x2", mul_f32x2, 64, 64, 64),
+    F("mul", "rn.f32x2", mul_f32x2, 64, 64, 64),
     F("mul", "rn.ftz.f32x2", mul_f32x2_ftz, 64, 64, 64),
-    F("fma", "rn.f32x2", fma_f32x2, 64, 64, 64, 64), F("fma", "rn.ftz.f32x2", fma_f32x2_ftz, 64, 64, 64, 64),
+    F("fma", "rn.f32x2", fma_f32x2, 64, 64, 64, 64),
+    F("fma", "rn.ftz.f32x2", fma_f32x2_ftz, 64, 64, 64, 64),
     { 0 },
 };
 
 const VgRoot VG_NAME(vg_roots_float)[] = {
-    { "setp", decode_setp, "setp.{eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,...,num,nan}{.and,.or,.xor}{.ftz}.type" },
-    { "set", decode_set, "set.CMP{.BOOL}{.ftz}.{u32,s32,f32}.type" },
-    { "testp", decode_testp, "testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}" },
+    { "setp", decode_setp,
+      "setp.{eq,ne,lt,le,gt,ge,lo,ls,hi,hs,equ,...,num,nan}{.and,.or,.xor}{.ftz}.type" },
+    { "set", decode_set, "set.CMP{.BOOL}{.ftz}.{u32,s32,u16,s16,f32,f16,f16x2,bf16,bf16x2}.type" },
+    { "testp", decode_testp,
+      "testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64}" },
     { NULL, NULL, NULL },
 };

@@ -48,7 +48,10 @@ HANDLER(logic_pred) { // imm: 0 and, 1 or, 2 xor; bit 2: not a; bit 3: not b
     VG_NEXT(i, w, f);
 }
 // {a, b, ...} packed into a wider value and back.
-BINARY(pack16x2, uint32_t, uint32_t, uint32_t, (a[l] & 0xffff) | b[l] << 16)
+HANDLER_OUT(vg_pack16) {
+    const uint32_t *a = SLOT(const uint32_t, a), *b = SLOT(const uint32_t, b);
+    MAP(uint32_t, (a[l] & 0xffff) | b[l] << 16);
+}
 BINARY(pack32x2, uint64_t, uint32_t, uint32_t, a[l] | (uint64_t)b[l] << 32)
 HANDLER_OUT(vg_low16) {
     const uint32_t *a = SLOT(const uint32_t, a);
@@ -77,7 +80,8 @@ HANDLER(low64) {
 HANDLER(high64) {
     uint32_t m = VG_MASK(i, w, f);
     for (int l = 0; l < 32; l++)
-        if (m >> l & 1) ((uint64_t *)(f + i->ops[0]))[l] = ((const uint64_t *)(f + i->ops[1]))[32 + l];
+        if (m >> l & 1)
+            ((uint64_t *)(f + i->ops[0]))[l] = ((const uint64_t *)(f + i->ops[1]))[32 + l];
     VG_NEXT(i, w, f);
 }
 BINARY(pack8x2, uint32_t, uint32_t, uint32_t, (a[l] & 0xff) | (b[l] & 0xff) << 8)
@@ -102,7 +106,8 @@ static inline uint32_t clamp_s32(int64_t v) {
 }
 BINARY(add_sat, uint32_t, int32_t, int32_t, clamp_s32((int64_t)a[l] + b[l]))
 BINARY(sub_sat, uint32_t, int32_t, int32_t, clamp_s32((int64_t)a[l] - b[l]))
-BINARY(add16x2, uint32_t, uint32_t, uint32_t, U16(a[l] + b[l]) | ((a[l] >> 16) + (b[l] >> 16)) << 16)
+BINARY(add16x2, uint32_t, uint32_t, uint32_t,
+       U16(a[l] + b[l]) | ((a[l] >> 16) + (b[l] >> 16)) << 16)
 
 BINARY(mul_lo16, uint32_t, uint32_t, uint32_t, U16(a[l] * b[l]))
 BINARY(mul_lo32, uint32_t, uint32_t, uint32_t, a[l] * b[l])
@@ -120,7 +125,8 @@ BINARY(mul_wide_u32, uint64_t, uint32_t, uint32_t, (uint64_t)a[l] * b[l])
 TERNARY(mad_lo16, uint32_t, uint32_t, uint32_t, uint32_t, U16(a[l] * b[l] + c[l]))
 TERNARY(mad_lo32, uint32_t, uint32_t, uint32_t, uint32_t, a[l] * b[l] + c[l])
 TERNARY(mad_lo64, uint64_t, uint64_t, uint64_t, uint64_t, a[l] * b[l] + c[l])
-TERNARY(mad_wide_s16, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)(S16(a[l]) * S16(b[l])) + c[l])
+TERNARY(mad_wide_s16, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(S16(a[l]) * S16(b[l])) + c[l])
 TERNARY(mad_wide_u16, uint32_t, uint32_t, uint32_t, uint32_t, U16(a[l]) * U16(b[l]) + c[l])
 TERNARY(mad_wide_s32, uint64_t, int32_t, int32_t, uint64_t, (uint64_t)((int64_t)a[l] * b[l]) + c[l])
 TERNARY(mad_wide_u32, uint64_t, uint32_t, uint32_t, uint64_t, (uint64_t)a[l] * b[l] + c[l])
@@ -173,12 +179,14 @@ BINARY(max_u32, uint32_t, uint32_t, uint32_t, MAX(a[l], b[l]))
 BINARY(max_s64, uint64_t, int64_t, int64_t, (uint64_t)MAX(a[l], b[l]))
 BINARY(max_u64, uint64_t, uint64_t, uint64_t, MAX(a[l], b[l]))
 UNARY(relu32, uint32_t, uint32_t, (int32_t)a[l] < 0 ? 0 : a[l])
-#define HALVES(op, x, y, T) ((uint16_t)op((T)(x), (T)(y)) | (uint32_t)(uint16_t)op((T)((x) >> 16), (T)((y) >> 16)) << 16)
+#define HALVES(op, x, y, T) \
+    ((uint16_t)op((T)(x), (T)(y)) | (uint32_t)(uint16_t)op((T)((x) >> 16), (T)((y) >> 16)) << 16)
 BINARY(min_s16x2, uint32_t, uint32_t, uint32_t, HALVES(MIN, a[l], b[l], int16_t))
 BINARY(min_u16x2, uint32_t, uint32_t, uint32_t, HALVES(MIN, a[l], b[l], uint16_t))
 BINARY(max_s16x2, uint32_t, uint32_t, uint32_t, HALVES(MAX, a[l], b[l], int16_t))
 BINARY(max_u16x2, uint32_t, uint32_t, uint32_t, HALVES(MAX, a[l], b[l], uint16_t))
-UNARY(relu16x2, uint32_t, uint32_t, (a[l] & 0x8000 ? 0 : a[l] & 0xffff) | (a[l] >> 31 ? 0 : a[l] & 0xffff0000))
+UNARY(relu16x2, uint32_t, uint32_t,
+      (a[l] & 0x8000 ? 0 : a[l] & 0xffff) | (a[l] >> 31 ? 0 : a[l] & 0xffff0000))
 #define DISTANCE(x, y) ((x) < (y) ? (y) - (x) : (x) - (y))
 TERNARY(sad_s32, uint32_t, int32_t, int32_t, uint32_t,
         c[l] + (uint32_t)DISTANCE((int64_t)a[l], (int64_t)b[l]))
@@ -220,7 +228,8 @@ CARRY_OP(mad_hi_carry_s64, uint64_t, u128,
 TERNARY(mad_hi_sat, uint32_t, int32_t, int32_t, int32_t,
         clamp_s32(((int64_t)a[l] * b[l] >> 32) + c[l]))
 
-/* logic and shifts ------------------------------------------------------------------------------- */
+/* logic and shifts -------------------------------------------------------------------------------
+ */
 
 BINARY(and32, uint32_t, uint32_t, uint32_t, a[l] & b[l])
 BINARY(and64, uint64_t, uint64_t, uint64_t, a[l] & b[l])
@@ -244,8 +253,10 @@ BINARY(shr_s16, uint32_t, uint32_t, uint32_t, U16(S16(a[l]) >> MIN(b[l], 15)))
 BINARY(shr_s32, uint32_t, int32_t, uint32_t, (uint32_t)(a[l] >> MIN(b[l], 31)))
 BINARY(shr_s64, uint64_t, int64_t, uint32_t, (uint64_t)(a[l] >> MIN(b[l], 63)))
 static inline uint64_t join64(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
-TERNARY(shf_l_wrap, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)(join64(a[l], b[l]) << (c[l] & 31) >> 32))
-TERNARY(shf_r_wrap, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)(join64(a[l], b[l]) >> (c[l] & 31)))
+TERNARY(shf_l_wrap, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(join64(a[l], b[l]) << (c[l] & 31) >> 32))
+TERNARY(shf_r_wrap, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(join64(a[l], b[l]) >> (c[l] & 31)))
 TERNARY(shf_l_clamp, uint32_t, uint32_t, uint32_t, uint32_t,
         c[l] > 31 ? a[l] : (uint32_t)(join64(a[l], b[l]) << (c[l] & 31) >> 32))
 TERNARY(shf_r_clamp, uint32_t, uint32_t, uint32_t, uint32_t,
@@ -260,7 +271,7 @@ static inline uint32_t lop3_bits(uint32_t x, uint32_t y, uint32_t z, uint32_t ta
 }
 TERNARY(lop3, uint32_t, uint32_t, uint32_t, uint32_t, lop3_bits(a[l], b[l], c[l], (uint32_t)i->imm))
 
-/* bit fields --------------------------------------------------------------------------------------- */
+/* bit fields ----------------------------------------------------------------------------------- */
 
 UNARY(popc32, uint32_t, uint32_t, (uint32_t)__builtin_popcount(a[l]))
 UNARY(popc64, uint32_t, uint64_t, (uint32_t)__builtin_popcountll(a[l]))
@@ -273,8 +284,10 @@ static inline uint32_t reverse32(uint32_t x) {
     return x >> 24 | (x >> 8 & 0xff00) | (x << 8 & 0xff0000) | x << 24;
 }
 UNARY(brev32, uint32_t, uint32_t, reverse32(a[l]))
-UNARY(brev64, uint64_t, uint64_t, join64(reverse32((uint32_t)(a[l] >> 32)), reverse32((uint32_t)a[l])))
-static inline uint32_t find_high(uint64_t x, int width, bool shift) { // highest one, ~0 when there is none
+UNARY(brev64, uint64_t, uint64_t,
+      join64(reverse32((uint32_t)(a[l] >> 32)), reverse32((uint32_t)a[l])))
+static inline uint32_t find_high(uint64_t x, int width,
+                                 bool shift) { // highest one, ~0 when there is none
     if (!x) return ~0u;
     uint32_t at = 63u - (uint32_t)__builtin_clzll(x);
     return shift ? (uint32_t)width - 1 - at : at;
@@ -284,7 +297,8 @@ UNARY(bfind_s32, uint32_t, int32_t, find_high((uint32_t)(a[l] < 0 ? ~a[l] : a[l]
 UNARY(bfind_u64, uint32_t, uint64_t, find_high(a[l], 64, i->imm))
 UNARY(bfind_s64, uint32_t, int64_t, find_high((uint64_t)(a[l] < 0 ? ~a[l] : a[l]), 64, i->imm))
 // Position and length are 8 bits; bits beyond the value are copies of the sign (signed) or zero.
-static inline uint64_t extract(uint64_t x, uint32_t position, uint32_t length, int width, bool sign) {
+static inline uint64_t extract(uint64_t x, uint32_t position, uint32_t length, int width,
+                               bool sign) {
     uint32_t p = position & 255, n = length & 255, top = (uint32_t)width - 1;
     uint64_t r = 0, s;
     if (!n) return 0;
@@ -297,18 +311,22 @@ static inline uint64_t extract(uint64_t x, uint32_t position, uint32_t length, i
     if (s) r |= ~mask;
     return r;
 }
-TERNARY(bfe_u32, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)extract(a[l], b[l], c[l], 32, false))
-TERNARY(bfe_s32, uint32_t, uint32_t, uint32_t, uint32_t, (uint32_t)extract(a[l], b[l], c[l], 32, true))
+TERNARY(bfe_u32, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)extract(a[l], b[l], c[l], 32, false))
+TERNARY(bfe_s32, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)extract(a[l], b[l], c[l], 32, true))
 TERNARY(bfe_u64, uint64_t, uint64_t, uint32_t, uint32_t, extract(a[l], b[l], c[l], 64, false))
 TERNARY(bfe_s64, uint64_t, uint64_t, uint32_t, uint32_t, extract(a[l], b[l], c[l], 64, true))
-static inline uint64_t insert(uint64_t x, uint64_t into, uint32_t position, uint32_t length, int width) {
+static inline uint64_t insert(uint64_t x, uint64_t into, uint32_t position, uint32_t length,
+                              int width) {
     uint32_t p = position & 255, n = length & 255;
     if (p >= (uint32_t)width || !n) return into;
     uint64_t mask = (n > 63 ? ~0ull : (1ull << n) - 1) << p;
     return (into & ~mask) | (x << p & mask);
 }
 HANDLER(bfi32) {
-    const uint32_t *a = SLOT(const uint32_t, a), *b = SLOT(const uint32_t, b), *c = SLOT(const uint32_t, c);
+    const uint32_t *a = SLOT(const uint32_t, a), *b = SLOT(const uint32_t, b),
+                   *c = SLOT(const uint32_t, c);
     const uint32_t *n = (const uint32_t *)(f + i->ops[0]);
     MAP(uint32_t, (uint32_t)insert(a[l], b[l], c[l], n[l], 32));
 }
@@ -379,10 +397,12 @@ static inline uint32_t dot2(uint32_t x, uint32_t y, bool sx, bool sy, bool high)
     }
     return sum;
 }
-TERNARY(dp4a, uint32_t, uint32_t, uint32_t, uint32_t, c[l] + dot4(a[l], b[l], i->imm & 1, i->imm & 2))
-TERNARY(dp2a, uint32_t, uint32_t, uint32_t, uint32_t, c[l] + dot2(a[l], b[l], i->imm & 1, i->imm & 2, i->imm & 4))
+TERNARY(dp4a, uint32_t, uint32_t, uint32_t, uint32_t,
+        c[l] + dot4(a[l], b[l], i->imm & 1, i->imm & 2))
+TERNARY(dp2a, uint32_t, uint32_t, uint32_t, uint32_t,
+        c[l] + dot2(a[l], b[l], i->imm & 1, i->imm & 2, i->imm & 4))
 
-/* selection ---------------------------------------------------------------------------------------- */
+/* selection ------------------------------------------------------------------------------------ */
 
 HANDLER_OUT(vg_select32) { // imm = ~0: by the complement
     const uint32_t *a = SLOT(const uint32_t, a), *b = SLOT(const uint32_t, b);
@@ -401,11 +421,12 @@ HANDLER(selp_pred) {
 }
 TERNARY(slct32, uint32_t, uint32_t, uint32_t, int32_t, c[l] >= 0 ? a[l] : b[l])
 TERNARY(slct64, uint64_t, uint64_t, uint64_t, int32_t, c[l] >= 0 ? a[l] : b[l])
-TERNARY(slct32_f32, uint32_t, uint32_t, uint32_t, float, (i->imm ? flush(c[l]) : c[l]) >= 0 ? a[l] : b[l])
-TERNARY(slct64_f32, uint64_t, uint64_t, uint64_t, float, (i->imm ? flush(c[l]) : c[l]) >= 0 ? a[l] : b[l])
+TERNARY(slct32_f32, uint32_t, uint32_t, uint32_t, float,
+        (i->imm ? flush(c[l]) : c[l]) >= 0 ? a[l] : b[l])
+TERNARY(slct64_f32, uint64_t, uint64_t, uint64_t, float,
+        (i->imm ? flush(c[l]) : c[l]) >= 0 ? a[l] : b[l])
 
-
-/* forms: everything whose operands are plain registers ------------------------------------------------ */
+/* forms: everything whose operands are plain registers ----------------------------------------- */
 
 // F(root, modifiers, handler, bits of d, a, b, c): one form per type of a size.
 #define F(root, mods, run, ...) { root, mods, run, { __VA_ARGS__ }, 0, 0 }
@@ -418,35 +439,62 @@ TERNARY(slct64_f32, uint64_t, uint64_t, uint64_t, float, (i->imm ? flush(c[l]) :
     F(root, mods "s16", op##_s16, 16, 16, 16), F(root, mods "u16", op##_u16, 16, 16, 16),          \
     F(root, mods "s32", s32x, 32, 32, 32), F(root, mods "u32", op##_u32, 32, 32, 32),              \
     F(root, mods "s64", s64x, 64, 64, 64), F(root, mods "u64", op##_u64, 64, 64, 64)
-#define BITS(root, op) /* b16 as b32 */                                                       \
-    F(root, "b16", op##32, 16, 16, 16), F(root, "b32", op##32, 32, 32, 32), F(root, "b64", op##64, 64, 64, 64)
+#define BITS(root, op) /* b16 as b32 */ \
+    F(root, "b16", op##32, 16, 16, 16), F(root, "b32", op##32, 32, 32, 32), \
+        F(root, "b64", op##64, 64, 64, 64)
 
 const VgForm VG_NAME(vg_forms_int)[] = {
-    SIZES2("add", "", add), SIZES2("sub", "", sub),
-    F("add", "sat.s32", add_sat, 32, 32, 32), F("sub", "sat.s32", sub_sat, 32, 32, 32),
-    F("add", "u16x2", add16x2, 32, 32, 32), F("add", "s16x2", add16x2, 32, 32, 32),
-    SIZES2("mul", "lo.", mul_lo), SIGNED2("mul", "hi.", mul_hi, mul_hi_s32, mul_hi_s64),
-    F("mul", "wide.s16", mul_wide_s16, 32, 16, 16), F("mul", "wide.u16", mul_wide_u16, 32, 16, 16),
-    F("mul", "wide.s32", mul_wide_s32, 64, 32, 32), F("mul", "wide.u32", mul_wide_u32, 64, 32, 32),
-    F("mad", "lo.s16", mad_lo16, 16, 16, 16, 16), F("mad", "lo.u16", mad_lo16, 16, 16, 16, 16),
-    F("mad", "lo.s32", mad_lo32, 32, 32, 32, 32), F("mad", "lo.u32", mad_lo32, 32, 32, 32, 32),
-    F("mad", "lo.s64", mad_lo64, 64, 64, 64, 64), F("mad", "lo.u64", mad_lo64, 64, 64, 64, 64),
-    F("mad", "wide.s16", mad_wide_s16, 32, 16, 16, 32), F("mad", "wide.u16", mad_wide_u16, 32, 16, 16, 32),
-    F("mad", "wide.s32", mad_wide_s32, 64, 32, 32, 64), F("mad", "wide.u32", mad_wide_u32, 64, 32, 32, 64),
-    F("mad", "hi.s32", mad_hi_carry_s32, 32, 32, 32, 32), F("mad", "hi.u32", mad_hi_carry_u32, 32, 32, 32, 32),
-    F("mad", "hi.s64", mad_hi_carry_s64, 64, 64, 64, 64), F("mad", "hi.u64", mad_hi_carry_u64, 64, 64, 64, 64),
+    SIZES2("add", "", add),
+    SIZES2("sub", "", sub),
+    F("add", "sat.s32", add_sat, 32, 32, 32),
+    F("sub", "sat.s32", sub_sat, 32, 32, 32),
+    F("add", "u16x2", add16x2, 32, 32, 32),
+    F("add", "s16x2", add16x2, 32, 32, 32),
+    SIZES2("mul", "lo.", mul_lo),
+    SIGNED2("mul", "hi.", mul_hi, mul_hi_s32, mul_hi_s64),
+    F("mul", "wide.s16", mul_wide_s16, 32, 16, 16),
+    F("mul", "wide.u16", mul_wide_u16, 32, 16, 16),
+    F("mul", "wide.s32", mul_wide_s32, 64, 32, 32),
+    F("mul", "wide.u32", mul_wide_u32, 64, 32, 32),
+    F("mad", "lo.s16", mad_lo16, 16, 16, 16, 16),
+    F("mad", "lo.u16", mad_lo16, 16, 16, 16, 16),
+    F("mad", "lo.s32", mad_lo32, 32, 32, 32, 32),
+    F("mad", "lo.u32", mad_lo32, 32, 32, 32, 32),
+    F("mad", "lo.s64", mad_lo64, 64, 64, 64, 64),
+    F("mad", "lo.u64", mad_lo64, 64, 64, 64, 64),
+    F("mad", "wide.s16", mad_wide_s16, 32, 16, 16, 32),
+    F("mad", "wide.u16", mad_wide_u16, 32, 16, 16, 32),
+    F("mad", "wide.s32", mad_wide_s32, 64, 32, 32, 64),
+    F("mad", "wide.u32", mad_wide_u32, 64, 32, 32, 64),
+    F("mad", "hi.s32", mad_hi_carry_s32, 32, 32, 32, 32),
+    F("mad", "hi.u32", mad_hi_carry_u32, 32, 32, 32, 32),
+    F("mad", "hi.s64", mad_hi_carry_s64, 64, 64, 64, 64),
+    F("mad", "hi.u64", mad_hi_carry_u64, 64, 64, 64, 64),
     F("mad", "hi.sat.s32", mad_hi_sat, 32, 32, 32, 32),
-    F("mul24", "lo.s32", mul24_lo_s, 32, 32, 32), F("mul24", "lo.u32", mul24_lo_u, 32, 32, 32),
-    F("mul24", "hi.s32", mul24_hi_s, 32, 32, 32), F("mul24", "hi.u32", mul24_hi_u, 32, 32, 32),
-    SIGNED2("div", "", div, div_s32x, div_s64x), SIGNED2("rem", "", rem, rem_s32x, rem_s64x),
-    F("abs", "s16", abs16, 16, 16), F("abs", "s32", abs32, 32, 32), F("abs", "s64", abs64, 64, 64),
-    F("neg", "s16", neg16, 16, 16), F("neg", "s32", neg32, 32, 32), F("neg", "s64", neg64, 64, 64),
-    SIGNED2("min", "", min, min_s32, min_s64), SIGNED2("max", "", max, max_s32, max_s64),
-    F("min", "s16x2", min_s16x2, 32, 32, 32), F("min", "u16x2", min_u16x2, 32, 32, 32),
-    F("max", "s16x2", max_s16x2, 32, 32, 32), F("max", "u16x2", max_u16x2, 32, 32, 32),
-    F("sad", "s16", sad_s16, 16, 16, 16, 16), F("sad", "u16", sad_u16, 16, 16, 16, 16),
-    F("sad", "s32", sad_s32, 32, 32, 32, 32), F("sad", "u32", sad_u32, 32, 32, 32, 32),
-    F("sad", "s64", sad_s64, 64, 64, 64, 64), F("sad", "u64", sad_u64, 64, 64, 64, 64),
+    F("mul24", "lo.s32", mul24_lo_s, 32, 32, 32),
+    F("mul24", "lo.u32", mul24_lo_u, 32, 32, 32),
+    F("mul24", "hi.s32", mul24_hi_s, 32, 32, 32),
+    F("mul24", "hi.u32", mul24_hi_u, 32, 32, 32),
+    SIGNED2("div", "", div, div_s32x, div_s64x),
+    SIGNED2("rem", "", rem, rem_s32x, rem_s64x),
+    F("abs", "s16", abs16, 16, 16),
+    F("abs", "s32", abs32, 32, 32),
+    F("abs", "s64", abs64, 64, 64),
+    F("neg", "s16", neg16, 16, 16),
+    F("neg", "s32", neg32, 32, 32),
+    F("neg", "s64", neg64, 64, 64),
+    SIGNED2("min", "", min, min_s32, min_s64),
+    SIGNED2("max", "", max, max_s32, max_s64),
+    F("min", "s16x2", min_s16x2, 32, 32, 32),
+    F("min", "u16x2", min_u16x2, 32, 32, 32),
+    F("max", "s16x2", max_s16x2, 32, 32, 32),
+    F("max", "u16x2", max_u16x2, 32, 32, 32),
+    F("sad", "s16", sad_s16, 16, 16, 16, 16),
+    F("sad", "u16", sad_u16, 16, 16, 16, 16),
+    F("sad", "s32", sad_s32, 32, 32, 32, 32),
+    F("sad", "u32", sad_u32, 32, 32, 32, 32),
+    F("sad", "s64", sad_s64, 64, 64, 64, 64),
+    F("sad", "u64", sad_u64, 64, 64, 64, 64),
 #define CC(bits)                                                                                   \
     FI("add", "cc.s" #bits, add_carry##bits, 2, bits, bits, bits),                                 \
     FI("add", "cc.u" #bits, add_carry##bits, 2, bits, bits, bits),                                 \
@@ -472,55 +520,97 @@ const VgForm VG_NAME(vg_forms_int)[] = {
     FI("madc", "lo.cc.u" #bits, mad_lo_carry##bits, 3, bits, bits, bits, bits),                    \
     FI("madc", "hi.cc.s" #bits, mad_hi_carry_s##bits, 3, bits, bits, bits, bits),                  \
     FI("madc", "hi.cc.u" #bits, mad_hi_carry_u##bits, 3, bits, bits, bits, bits)
-    CC(32), CC(64),
-    BITS("and", and), BITS("or", or), BITS("xor", xor),
-    F("not", "b16", not16, 16, 16), F("not", "b32", not32, 32, 32), F("not", "b64", not64, 64, 64),
-    F("cnot", "b16", cnot16, 16, 16), F("cnot", "b32", cnot32, 32, 32), F("cnot", "b64", cnot64, 64, 64),
-    F("shl", "b16", shl16, 16, 16, 32), F("shl", "b32", shl32, 32, 32, 32), F("shl", "b64", shl64, 64, 64, 32),
-    F("shr", "b16", shr_u16, 16, 16, 32), F("shr", "b32", shr_u32, 32, 32, 32), F("shr", "b64", shr_u64, 64, 64, 32),
-    F("shr", "u16", shr_u16, 16, 16, 32), F("shr", "u32", shr_u32, 32, 32, 32), F("shr", "u64", shr_u64, 64, 64, 32),
-    F("shr", "s16", shr_s16, 16, 16, 32), F("shr", "s32", shr_s32, 32, 32, 32), F("shr", "s64", shr_s64, 64, 64, 32),
-    F("shf", "l.wrap.b32", shf_l_wrap, 32, 32, 32, 32), F("shf", "r.wrap.b32", shf_r_wrap, 32, 32, 32, 32),
-    F("shf", "l.clamp.b32", shf_l_clamp, 32, 32, 32, 32), F("shf", "r.clamp.b32", shf_r_clamp, 32, 32, 32, 32),
-    F("popc", "b32", popc32, 32, 32), F("popc", "b64", popc64, 32, 64),
-    F("clz", "b32", clz32, 32, 32), F("clz", "b64", clz64, 32, 64),
-    F("brev", "b32", brev32, 32, 32), F("brev", "b64", brev64, 64, 64),
-    FI("bfind", "u32", bfind_u32, 0, 32, 32), FI("bfind", "s32", bfind_s32, 0, 32, 32),
-    FI("bfind", "u64", bfind_u64, 0, 32, 64), FI("bfind", "s64", bfind_s64, 0, 32, 64),
-    FI("bfind", "shiftamt.u32", bfind_u32, 1, 32, 32), FI("bfind", "shiftamt.s32", bfind_s32, 1, 32, 32),
-    FI("bfind", "shiftamt.u64", bfind_u64, 1, 32, 64), FI("bfind", "shiftamt.s64", bfind_s64, 1, 32, 64),
-    F("bfe", "u32", bfe_u32, 32, 32, 32, 32), F("bfe", "s32", bfe_s32, 32, 32, 32, 32),
-    F("bfe", "u64", bfe_u64, 64, 64, 32, 32), F("bfe", "s64", bfe_s64, 64, 64, 32, 32),
-    F("bmsk", "clamp.b32", bmsk_clamp, 32, 32, 32), F("bmsk", "wrap.b32", bmsk_wrap, 32, 32, 32),
-    FI("szext", "clamp.u32", szext, 0, 32, 32, 32), FI("szext", "clamp.s32", szext, 1, 32, 32, 32),
-    FI("szext", "wrap.u32", szext, 2, 32, 32, 32), FI("szext", "wrap.s32", szext, 3, 32, 32, 32),
+    CC(32),
+    CC(64),
+    BITS("and", and),
+    BITS("or", or),
+    BITS("xor", xor),
+    F("not", "b16", not16, 16, 16),
+    F("not", "b32", not32, 32, 32),
+    F("not", "b64", not64, 64, 64),
+    F("cnot", "b16", cnot16, 16, 16),
+    F("cnot", "b32", cnot32, 32, 32),
+    F("cnot", "b64", cnot64, 64, 64),
+    F("shl", "b16", shl16, 16, 16, 32),
+    F("shl", "b32", shl32, 32, 32, 32),
+    F("shl", "b64", shl64, 64, 64, 32),
+    F("shr", "b16", shr_u16, 16, 16, 32),
+    F("shr", "b32", shr_u32, 32, 32, 32),
+    F("shr", "b64", shr_u64, 64, 64, 32),
+    F("shr", "u16", shr_u16, 16, 16, 32),
+    F("shr", "u32", shr_u32, 32, 32, 32),
+    F("shr", "u64", shr_u64, 64, 64, 32),
+    F("shr", "s16", shr_s16, 16, 16, 32),
+    F("shr", "s32", shr_s32, 32, 32, 32),
+    F("shr", "s64", shr_s64, 64, 64, 32),
+    F("shf", "l.wrap.b32", shf_l_wrap, 32, 32, 32, 32),
+    F("shf", "r.wrap.b32", shf_r_wrap, 32, 32, 32, 32),
+    F("shf", "l.clamp.b32", shf_l_clamp, 32, 32, 32, 32),
+    F("shf", "r.clamp.b32", shf_r_clamp, 32, 32, 32, 32),
+    F("popc", "b32", popc32, 32, 32),
+    F("popc", "b64", popc64, 32, 64),
+    F("clz", "b32", clz32, 32, 32),
+    F("clz", "b64", clz64, 32, 64),
+    F("brev", "b32", brev32, 32, 32),
+    F("brev", "b64", brev64, 64, 64),
+    FI("bfind", "u32", bfind_u32, 0, 32, 32),
+    FI("bfind", "s32", bfind_s32, 0, 32, 32),
+    FI("bfind", "u64", bfind_u64, 0, 32, 64),
+    FI("bfind", "s64", bfind_s64, 0, 32, 64),
+    FI("bfind", "shiftamt.u32", bfind_u32, 1, 32, 32),
+    FI("bfind", "shiftamt.s32", bfind_s32, 1, 32, 32),
+    FI("bfind", "shiftamt.u64", bfind_u64, 1, 32, 64),
+    FI("bfind", "shiftamt.s64", bfind_s64, 1, 32, 64),
+    F("bfe", "u32", bfe_u32, 32, 32, 32, 32),
+    F("bfe", "s32", bfe_s32, 32, 32, 32, 32),
+    F("bfe", "u64", bfe_u64, 64, 64, 32, 32),
+    F("bfe", "s64", bfe_s64, 64, 64, 32, 32),
+    F("bmsk", "clamp.b32", bmsk_clamp, 32, 32, 32),
+    F("bmsk", "wrap.b32", bmsk_wrap, 32, 32, 32),
+    FI("szext", "clamp.u32", szext, 0, 32, 32, 32),
+    FI("szext", "clamp.s32", szext, 1, 32, 32, 32),
+    FI("szext", "wrap.u32", szext, 2, 32, 32, 32),
+    FI("szext", "wrap.s32", szext, 3, 32, 32, 32),
     F("fns", "b32", fns, 32, 32, 32, 32),
     F("prmt", "b32", prmt, 32, 32, 32, 32),
-    FI("prmt", "b32.f4e", prmt_mode, 0, 32, 32, 32, 32), FI("prmt", "b32.b4e", prmt_mode, 1, 32, 32, 32, 32),
-    FI("prmt", "b32.rc8", prmt_mode, 2, 32, 32, 32, 32), FI("prmt", "b32.ecl", prmt_mode, 3, 32, 32, 32, 32),
-    FI("prmt", "b32.ecr", prmt_mode, 4, 32, 32, 32, 32), FI("prmt", "b32.rc16", prmt_mode, 5, 32, 32, 32, 32),
-    F("slct", "b32.s32", slct32, 32, 32, 32, 32), F("slct", "u32.s32", slct32, 32, 32, 32, 32),
-    F("slct", "s32.s32", slct32, 32, 32, 32, 32), F("slct", "f32.s32", slct32, 32, 32, 32, 32),
-    F("slct", "b64.s32", slct64, 64, 64, 64, 32), F("slct", "u64.s32", slct64, 64, 64, 64, 32),
-    F("slct", "s64.s32", slct64, 64, 64, 64, 32), F("slct", "f64.s32", slct64, 64, 64, 64, 32),
-    FI("slct", "b32.f32", slct32_f32, 0, 32, 32, 32, 32), FI("slct", "u32.f32", slct32_f32, 0, 32, 32, 32, 32),
-    FI("slct", "s32.f32", slct32_f32, 0, 32, 32, 32, 32), FI("slct", "f32.f32", slct32_f32, 0, 32, 32, 32, 32),
-    FI("slct", "ftz.b32.f32", slct32_f32, 1, 32, 32, 32, 32), FI("slct", "ftz.f32.f32", slct32_f32, 1, 32, 32, 32, 32),
-    FI("slct", "b64.f32", slct64_f32, 0, 64, 64, 64, 32), FI("slct", "f64.f32", slct64_f32, 0, 64, 64, 64, 32),
+    FI("prmt", "b32.f4e", prmt_mode, 0, 32, 32, 32, 32),
+    FI("prmt", "b32.b4e", prmt_mode, 1, 32, 32, 32, 32),
+    FI("prmt", "b32.rc8", prmt_mode, 2, 32, 32, 32, 32),
+    FI("prmt", "b32.ecl", prmt_mode, 3, 32, 32, 32, 32),
+    FI("prmt", "b32.ecr", prmt_mode, 4, 32, 32, 32, 32),
+    FI("prmt", "b32.rc16", prmt_mode, 5, 32, 32, 32, 32),
+    F("slct", "b32.s32", slct32, 32, 32, 32, 32),
+    F("slct", "u32.s32", slct32, 32, 32, 32, 32),
+    F("slct", "s32.s32", slct32, 32, 32, 32, 32),
+    F("slct", "f32.s32", slct32, 32, 32, 32, 32),
+    F("slct", "b64.s32", slct64, 64, 64, 64, 32),
+    F("slct", "u64.s32", slct64, 64, 64, 64, 32),
+    F("slct", "s64.s32", slct64, 64, 64, 64, 32),
+    F("slct", "f64.s32", slct64, 64, 64, 64, 32),
+    FI("slct", "b32.f32", slct32_f32, 0, 32, 32, 32, 32),
+    FI("slct", "u32.f32", slct32_f32, 0, 32, 32, 32, 32),
+    FI("slct", "s32.f32", slct32_f32, 0, 32, 32, 32, 32),
+    FI("slct", "f32.f32", slct32_f32, 0, 32, 32, 32, 32),
+    FI("slct", "ftz.b32.f32", slct32_f32, 1, 32, 32, 32, 32),
+    FI("slct", "ftz.f32.f32", slct32_f32, 1, 32, 32, 32, 32),
+    FI("slct", "b64.f32", slct64_f32, 0, 64, 64, 64, 32),
+    FI("slct", "f64.f32", slct64_f32, 0, 64, 64, 64, 32),
     { 0 },
 };
 
-/* decoding of the rest ---------------------------------------------------------------------------------- */
+/* decoding of the rest ------------------------------------------------------------------------- */
 
 static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
     const PtxOperand *to = &p->operands[0], *from = &p->operands[1];
     bool pack = from->kind == PTX_OP_VECTOR;
     const PtxOperand *vector = pack ? from : to;
     uint32_t n = vector->n_items, refs[8], whole;
-    if (to->kind == PTX_OP_VECTOR && from->kind == PTX_OP_VECTOR) return vg_bad(d, "only one side may be { }");
+    if (to->kind == PTX_OP_VECTOR && from->kind == PTX_OP_VECTOR)
+        return vg_bad(d, "only one side may be { }");
     if (n != 2 && n != 4) return vg_bad(d, "expected 2 or 4 elements in { }");
     int each = bits / (int)n;
-    if (each != 8 && each != 16 && each != 32 && each != 64) return vg_bad(d, "elements of %d bits", each);
+    if (each != 8 && each != 16 && each != 32 && each != 64)
+        return vg_bad(d, "elements of %d bits", each);
     if (pack) {
         for (uint32_t k = 0; k < n; k++) TRY(vg_src(d, &from->items[k], each, &refs[k]));
         TRY(vg_dst(d, to, bits, false, &whole));
@@ -536,7 +626,7 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
         if (n == 4) { // 4 x 16 or 4 x 8: two pairs first
             for (int k = 0; k < 2; k++) {
                 uint32_t pair = vg_temp(d, 32);
-                VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : pack16x2);
+                VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : VG_NAME(vg_pack16));
                 i->d = pair, i->a = refs[2 * k], i->b = refs[2 * k + 1];
                 refs[k] = pair;
             }
@@ -549,7 +639,7 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
             vg_emit_list(d, list, 1, 2);
             return OK;
         }
-        VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : each == 16 ? pack16x2 : pack32x2);
+        VgInstr *i = vg_emit(d, each == 8 ? pack8x2 : each == 16 ? VG_NAME(vg_pack16) : pack32x2);
         i->d = whole, i->a = refs[0], i->b = refs[1];
         return OK;
     }
@@ -560,8 +650,9 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
     if (bits == 128 || two) { // halves first
         for (int k = 0; k < 2; k++) {
             uint32_t part = vg_temp(d, half);
-            VgHandler run = bits == 128 ? (k ? high64 : low64) : bits == 64 ? (k ? high32 : VG_NAME(vg_narrow))
-                                                                            : (k ? high16 : VG_NAME(vg_low16));
+            VgHandler run = bits == 128  ? (k ? high64 : low64)
+                            : bits == 64 ? (k ? high32 : VG_NAME(vg_narrow))
+                                         : (k ? high16 : VG_NAME(vg_low16));
             if (n == 2) TRY(vg_dst(d, &to->items[k], half, false, &part));
             uint32_t *list = ARENA_ARRAY(vg_arena(d), uint32_t, 2);
             list[0] = part, list[1] = whole;
@@ -581,8 +672,9 @@ static Status decode_mov_vector(VgDecoder *d, const PtxInstr *p, int bits) {
         uint32_t part, source = two ? halves[k / 2] : whole;
         bool high = k & 1;
         TRY(vg_dst(d, &to->items[k], each, false, &part));
-        VgInstr *i = vg_emit(d, each == 32 ? (high ? high32 : VG_NAME(vg_narrow))
-                                : each == 16 ? (high ? high16 : VG_NAME(vg_low16)) : (high ? high8 : low8));
+        VgInstr *i = vg_emit(d, each == 32   ? (high ? high32 : VG_NAME(vg_narrow))
+                                : each == 16 ? (high ? high16 : VG_NAME(vg_low16))
+                                             : (high ? high8 : low8));
         i->d = part, i->a = source;
     }
     return OK;
@@ -601,7 +693,8 @@ static Status decode_mov(VgDecoder *d, const PtxInstr *p) {
         i->d = to, i->a = from, i->imm = negate;
         return OK;
     }
-    if (bits != 16 && bits != 32 && bits != 64 && bits != 128) return vg_bad(d, "no mov of this type");
+    if (bits != 16 && bits != 32 && bits != 64 && bits != 128)
+        return vg_bad(d, "no mov of this type");
     if (p->operands[0].kind == PTX_OP_VECTOR || p->operands[1].kind == PTX_OP_VECTOR)
         return decode_mov_vector(d, p, bits);
     uint32_t to, from;
@@ -610,7 +703,9 @@ static Status decode_mov(VgDecoder *d, const PtxInstr *p) {
     if (done) return OK;
     TRY(vg_src(d, &p->operands[1], bits, &from));
     TRY(vg_dst(d, &p->operands[0], bits, false, &to));
-    VgInstr *i = vg_emit(d, bits == 128 ? move128 : bits == 64 ? VG_NAME(vg_move64) : VG_NAME(vg_move32));
+    VgInstr *i = vg_emit(d, bits == 128  ? move128
+                            : bits == 64 ? VG_NAME(vg_move64)
+                                         : VG_NAME(vg_move32));
     i->d = to, i->a = from;
     return OK;
 }
@@ -677,7 +772,9 @@ static Status decode_selp(VgDecoder *d, const PtxInstr *p) {
         TRY(vg_src(d, &p->operands[2], bits, &b));
         TRY(vg_dst(d, &p->operands[0], bits, false, &to));
     }
-    VgInstr *i = vg_emit(d, type == PTX_PRED ? selp_pred : bits == 64 ? selp64 : VG_NAME(vg_select32));
+    VgInstr *i = vg_emit(d, type == PTX_PRED ? selp_pred
+                            : bits == 64     ? selp64
+                                             : VG_NAME(vg_select32));
     i->d = to, i->a = a, i->b = b, i->c = c;
     i->imm = negate ? 0xffffffff : 0;
     return OK;
@@ -689,7 +786,8 @@ static Status decode_dot(VgDecoder *d, const PtxInstr *p) {
     bool two = !strcmp(p->root, "dp2a");
     for (int k = 0; k < 2; k++) {
         types[k] = vg_take_type(d);
-        if (types[k] != PTX_S32 && types[k] != PTX_U32) return vg_bad(d, "expected .u32 or .s32 twice");
+        if (types[k] != PTX_S32 && types[k] != PTX_U32)
+            return vg_bad(d, "expected .u32 or .s32 twice");
         flags |= types[k] == PTX_S32 ? 1 << k : 0;
     }
     if (two && vg_take(d, "hi")) flags |= 4;
@@ -719,7 +817,8 @@ static Status decode_relu(VgDecoder *d, const PtxInstr *p) {
 }
 
 const VgRoot VG_NAME(vg_roots_int)[] = {
-    { "mov", decode_mov, "mov.{pred,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}, { } on one side" },
+    { "mov", decode_mov,
+      "mov.{pred,b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64,b128}, { } on one side" },
     { "and", decode_logic_pred, "and.{pred,b16,b32,b64}" },
     { "or", decode_logic_pred, "or.{pred,b16,b32,b64}" },
     { "xor", decode_logic_pred, "xor.{pred,b16,b32,b64}" },

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory instructions: from PTX to the sites of memory.h, and the handlers that call them.
 //
-// A handler only finds the executing lanes and calls the site's function, which checks and moves data.
+// A handler only finds the executing lanes and calls the site's function, which checks and moves
+// data.
 #include "runtime/vgpu/exec.h"
 
 HANDLER(access) {
@@ -19,12 +20,19 @@ HANDLER(fence) { // imm = VgSem | VgScope << 8
     VG_NEXT(i, w, f);
 }
 
-HANDLER(nothing) { (void)w, (void)f; VG_NEXT(i, w, f); } // hints: prefetch, discard of nothing we keep, applypriority
+HANDLER(nothing) {
+    (void)w, (void)f;
+    VG_NEXT(i, w, f);
+} // hints: prefetch, discard of nothing we keep, applypriority
 
-/* cvta and isspacep --------------------------------------------------------------------------------- */
+/* cvta and isspacep ---------------------------------------------------------------------------- */
 
-static const struct { VgSpace space; uint64_t start; } windows[] = {
-    { VG_SHARED, VG_SHARED_WINDOW }, { VG_LOCAL, VG_LOCAL_WINDOW }, { VG_CONST, 0 }, { VG_PARAM, VG_PARAM_WINDOW },
+static const struct { VgSpace space; uint64_t start;
+} windows[] = {
+    { VG_SHARED, VG_SHARED_WINDOW },
+    { VG_LOCAL, VG_LOCAL_WINDOW },
+    { VG_CONST, 0 },
+    { VG_PARAM, VG_PARAM_WINDOW },
     { VG_GLOBAL, 0 },
 };
 
@@ -47,11 +55,13 @@ HANDLER(to_space) {
     uint64_t start = window_of((VgSpace)i->imm), lanes = VG_MASK(i, w, f);
     uint64_t other = 0;
     for (int l = 0; l < 32; l++)
-        if (lanes >> l & 1 && a[l]) other |= vg_space_of(a[l]) != (VgSpace)i->imm && start ? 1u << l : 0;
+        if (lanes >> l & 1 && a[l])
+            other |= vg_space_of(a[l]) != (VgSpace)i->imm && start ? 1u << l : 0;
     if (other) {
         int l = __builtin_ctzll(other);
         return vg_fault(w, i, VG_ILLEGAL_ADDRESS, (uint32_t)other,
-                        "cvta.to: 0x%llx is not in the window of this space", (unsigned long long)a[l]);
+                        "cvta.to: 0x%llx is not in the window of this space",
+                        (unsigned long long)a[l]);
     }
     MAP(uint64_t, a[l] - (a[l] ? start : 0));
 }
@@ -67,13 +77,15 @@ HANDLER(is_space) {
     VG_NEXT(i, w, f);
 }
 
-/* decoding ------------------------------------------------------------------------------------------- */
+/* decoding ------------------------------------------------------------------------------------- */
 
 typedef struct SpaceName { const char *name; VgSpace space; bool cluster; } SpaceName;
 static const SpaceName spaces[] = {
-    { "global", VG_GLOBAL, false }, { "shared", VG_SHARED, false }, { "shared::cta", VG_SHARED, false },
-    { "shared::cluster", VG_SHARED, true }, { "local", VG_LOCAL, false }, { "const", VG_CONST, false },
-    { "param", VG_PARAM, false }, { "param::entry", VG_PARAM, false }, { "param::func", VG_PARAM, false },
+    { "global", VG_GLOBAL, false },      { "shared", VG_SHARED, false },
+    { "shared::cta", VG_SHARED, false }, { "shared::cluster", VG_SHARED, true },
+    { "local", VG_LOCAL, false },        { "const", VG_CONST, false },
+    { "param", VG_PARAM, false },        { "param::entry", VG_PARAM, false },
+    { "param::func", VG_PARAM, false },
 };
 
 static VgSpace take_space(VgDecoder *d, bool *cluster) {
@@ -94,10 +106,26 @@ static VgScope take_scope(VgDecoder *d, VgScope otherwise) {
 
 // Eviction and prefetch hints change nothing here; a cache policy is an operand more.
 static bool take_hints(VgDecoder *d) {
-    static const char *const hints[] = {
-        "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
-        "L2::64B", "L2::128B", "L2::256B", "L2::evict_last", "L2::evict_normal", "L2::evict_first",
-        "ca", "cg", "cs", "cv", "lu", "wb", "wt", "unified", NULL };
+    static const char *const hints[] = { "L1::evict_normal",
+                                         "L1::evict_unchanged",
+                                         "L1::evict_first",
+                                         "L1::evict_last",
+                                         "L1::no_allocate",
+                                         "L2::64B",
+                                         "L2::128B",
+                                         "L2::256B",
+                                         "L2::evict_last",
+                                         "L2::evict_normal",
+                                         "L2::evict_first",
+                                         "ca",
+                                         "cg",
+                                         "cs",
+                                         "cv",
+                                         "lu",
+                                         "wb",
+                                         "wt",
+                                         "unified",
+                                         NULL };
     while (vg_take_one(d, hints) >= 0) { }
     return vg_take(d, "L2::cache_hint");
 }
@@ -122,12 +150,14 @@ static Status finish_site(VgDecoder *d, VgSite *site, const PtxOperand *address)
 }
 
 // Registers of a load or store: item k of { }, each as wide as the widest of them needs.
-static Status data_refs(VgDecoder *d, VgSite *site, const PtxOperand *data, PtxType type, bool store) {
+static Status data_refs(VgDecoder *d, VgSite *site, const PtxOperand *data, PtxType type,
+                        bool store) {
     int bits = ptx_type_bits(type), reg = bits < 32 ? 32 : bits;
     const PtxOperand *items = site->vector > 1 ? data->items : data;
     if (site->vector > 1 && (data->kind != PTX_OP_VECTOR || data->n_items != site->vector))
         return vg_bad(d, "expected %u registers in { }", site->vector);
-    for (uint32_t k = 0; !store && bits < 64 && k < site->vector; k++) // loads extend into wider registers
+    for (uint32_t k = 0; !store && bits < 64 && k < site->vector;
+         k++) // loads extend into wider registers
         if (items[k].kind == PTX_OP_REG && ptx_type_bits(items[k].var->type) == 64) reg = 64;
     site->bytes = (uint8_t)(bits / 8);
     site->reg_bytes = (uint8_t)(reg / 8);
@@ -174,7 +204,8 @@ static Status decode_access(VgDecoder *d, const PtxInstr *p) {
     PtxType type = vg_take_type(d);
     int bits = ptx_type_bits(type);
     if (!strcmp(p->root, "ldu")) site->sem = VG_NC;
-    if (bits < 8 || bits > 128 || ptx_type_class(type) == 'x') return vg_bad(d, "no access of this type");
+    if (bits < 8 || bits > 128 || ptx_type_class(type) == 'x')
+        return vg_bad(d, "no access of this type");
     TRY(vg_count(d, 2, hint ? 3 : 2));
     if (site->space == VG_PARAM) {
         TRY(vg_decode_param(d, p, type, site->vector, store, &done));
@@ -211,7 +242,8 @@ static int atom_type(PtxType type, VgAtomOp op) {
 static Status decode_atom(VgDecoder *d, const PtxInstr *p) {
     static const char *const sems[] = { "relaxed", "acquire", "release", "acq_rel", NULL };
     static const VgSem sem_values[] = { VG_RELAXED, VG_ACQUIRE, VG_RELEASE, VG_ACQ_REL };
-    static const char *const ops[] = { "add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec", NULL };
+    static const char *const ops[] = { "add",  "min", "max", "and", "or", "xor",
+                                       "exch", "cas", "inc", "dec", NULL };
     bool red = *p->root == 'r', cluster;
     VgSite *site = vg_site(d);
     int sem = vg_take_one(d, sems), op = vg_take_one(d, ops);
@@ -225,7 +257,8 @@ static Status decode_atom(VgDecoder *d, const PtxInstr *p) {
     site->vector = take_vector(d);
     PtxType type = vg_take_type(d);
     site->atom = (uint8_t)(VG_ATOM_ADD + op);
-    int kind = atom_type(type, (VgAtomOp)site->atom), bits = ptx_type_bits(type), reg = bits < 32 ? 32 : bits;
+    int kind = atom_type(type, (VgAtomOp)site->atom), bits = ptx_type_bits(type),
+        reg = bits < 32 ? 32 : bits;
     if (kind < 0) return vg_bad(d, "no atomic of this type");
     bool cas = site->atom == VG_ATOM_CAS;
     site->type = (uint8_t)kind;
@@ -270,7 +303,8 @@ static Status decode_cvta(VgDecoder *d, const PtxInstr *p) {
     VgSpace space = take_space(d, &cluster);
     PtxType type = vg_take_type(d);
     uint32_t a, r;
-    if (space == VG_GENERIC || (type != PTX_U64 && type != PTX_U32)) return vg_bad(d, "expected a space and .u64");
+    if (space == VG_GENERIC || (type != PTX_U64 && type != PTX_U32))
+        return vg_bad(d, "expected a space and .u64");
     TRY(vg_count(d, 2, 2));
     TRY(vg_src(d, &p->operands[1], 64, &a));
     TRY(vg_dst(d, &p->operands[0], 64, false, &r));
@@ -295,8 +329,9 @@ static Status decode_isspacep(VgDecoder *d, const PtxInstr *p) {
 
 // Hints about caches.
 static Status decode_hint(VgDecoder *d, const PtxInstr *p) {
-    static const char *const words[] = { "L1", "L2", "L2::evict_last", "L2::evict_normal", "L2::128B",
-                                         "global", "local", "tensormap", "const", "param", "uniform", NULL };
+    static const char *const words[] = { "L1",       "L2",     "L2::evict_last", "L2::evict_normal",
+                                         "L2::128B", "global", "local",          "tensormap",
+                                         "const",    "param",  "uniform",        NULL };
     (void)p;
     while (vg_take_one(d, words) >= 0) { }
     vg_emit(d, nothing);
@@ -305,8 +340,17 @@ static Status decode_hint(VgDecoder *d, const PtxInstr *p) {
 
 // A policy is an operand of hints only: any value does.
 static Status decode_createpolicy(VgDecoder *d, const PtxInstr *p) {
-    static const char *const words[] = { "fractional", "range", "cvt", "L2", "global", "L2::evict_last",
-        "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged", "b64", NULL };
+    static const char *const words[] = { "fractional",
+                                         "range",
+                                         "cvt",
+                                         "L2",
+                                         "global",
+                                         "L2::evict_last",
+                                         "L2::evict_normal",
+                                         "L2::evict_first",
+                                         "L2::evict_unchanged",
+                                         "b64",
+                                         NULL };
     uint32_t to;
     while (vg_take_one(d, words) >= 0) { }
     if (!p->n_operands) return vg_bad(d, "expected a register");
@@ -317,9 +361,11 @@ static Status decode_createpolicy(VgDecoder *d, const PtxInstr *p) {
 }
 
 const VgRoot VG_NAME(vg_roots_mem)[] = {
-    { "ld", decode_access, "ld{.weak,.volatile,.relaxed,.acquire}{.scope}{.space}{.nc}{.v2,.v4,.v8}.type" },
+    { "ld", decode_access,
+      "ld{.weak,.volatile,.relaxed,.acquire}{.scope}{.space}{.nc}{.v2,.v4,.v8}.type" },
     { "ldu", decode_access, "ldu{.global}{.v2,.v4}.type" },
-    { "st", decode_access, "st{.weak,.volatile,.relaxed,.release}{.scope}{.space}{.v2,.v4,.v8}.type" },
+    { "st", decode_access,
+      "st{.weak,.volatile,.relaxed,.release}{.scope}{.space}{.v2,.v4,.v8}.type" },
     { "atom", decode_atom, "atom{.sem}{.scope}{.space}.op{.noftz}{.v2,.v4,.v8}.type" },
     { "red", decode_atom, "red{.sem}{.scope}{.space}.op{.noftz}{.v2,.v4,.v8}.type" },
     { "membar", decode_fence, "membar.{cta,gl,sys}" },

@@ -1,11 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions that look across the lanes of a warp, and clocks.
 //
-// Sources may be the destination's slot: values are copied first. A lane that reads one that does not
-// take part is a fault.
+// Sources may be the destination's slot: values are copied first. A lane that reads one that does
+// not take part is a fault.
 #include "runtime/vgpu/exec.h"
 
-/* shfl ------------------------------------------------------------------------------------------------ */
+// Lanes may name different groups in one instruction (tiles of a warp). False: *next is to be
+// returned.
+static bool meet(const VgInstr *i, VgWarp *w, char *f, uint32_t at, uint32_t *m,
+                 const VgInstr **next) {
+    const uint32_t *members = (const uint32_t *)(f + at);
+    uint32_t all = 0, outside = 0;
+    for (uint32_t l = 0; l < 32; l++) {
+        if (!(*m >> l & 1)) continue;
+        all |= members[l];
+        outside |= ~members[l] & 1u << l;
+    }
+    if (outside) {
+        *next = vg_fault(w, i, VG_DIVERGED, outside,
+                         "the executing lanes are not in their membermask %08x",
+                         members[__builtin_ctz(outside)]);
+        return false;
+    }
+    if (!vg_converge(i, w, *m, all, false, next)) return false;
+    *m = VG_MASK(i, w, f);
+    return true;
+}
+
+// For each group of the executing lanes m: its lanes in `group`.
+#define GROUPS(members, m, group) \
+    for (uint32_t left_ = (m), group; \
+         left_ && (group = (members)[__builtin_ctz(left_)] & (m), true); left_ &= ~group)
+
+/* shfl ----------------------------------------------------------------------------------------- */
 
 // d, a = value, b = lane or distance, c = clamp and segment; ops: membermask, predicate (0: none);
 // imm: 0 up, 1 down, 2 bfly, 3 idx, | 4: without .sync.
@@ -14,10 +41,7 @@ HANDLER(shuffle) {
     if (!m) VG_NEXT(i, w, f);
     const uint32_t *members = (const uint32_t *)(f + i->ops[0]);
     const VgInstr *next;
-    if (!(i->imm & 4)) {
-        if (!vg_converge(i, w, m, members[__builtin_ctz(m)], false, &next)) return next;
-        m = VG_MASK(i, w, f);
-    }
+    if (!(i->imm & 4) && !meet(i, w, f, i->ops[0], &m, &next)) return next;
     const uint32_t *b = SLOT(const uint32_t, b), *c = SLOT(const uint32_t, c);
     uint32_t a[32] __attribute__((aligned(64))), *d = SLOT(uint32_t, d), valid = 0, wrong = 0;
     memcpy(a, f + i->a, sizeof a);
@@ -31,11 +55,12 @@ HANDLER(shuffle) {
         bool in = mode == 0 ? from >= (int32_t)most : from <= (int32_t)most;
         if (!in) from = (int32_t)l;
         valid |= (uint32_t)in << l;
-        if (!(m >> from & 1)) wrong |= 1u << l;
+        if (!((m & members[l]) >> from & 1)) wrong |= 1u << l;
         else d[l] = a[from];
     }
     if (wrong)
-        return vg_fault(w, i, VG_DIVERGED, wrong, "shfl reads lanes that do not take part (executing: %08x)", m);
+        return vg_fault(w, i, VG_DIVERGED, wrong,
+                        "shfl reads lanes that do not take part (executing: %08x)", m);
     if (i->ops[1]) put_pred(f, i->ops[1], m, valid);
     VG_NEXT(i, w, f);
 }
@@ -44,7 +69,8 @@ static Status decode_shfl(VgDecoder *d, const PtxInstr *p) {
     static const char *const modes[] = { "up", "down", "bfly", "idx", NULL };
     bool sync = vg_take(d, "sync");
     int mode = vg_take_one(d, modes);
-    if (mode < 0 || !vg_take(d, "b32")) return vg_bad(d, "expected .up, .down, .bfly or .idx, and .b32");
+    if (mode < 0 || !vg_take(d, "b32"))
+        return vg_bad(d, "expected .up, .down, .bfly or .idx, and .b32");
     TRY(vg_count(d, sync ? 5 : 4, sync ? 5 : 4));
     uint32_t *ops = ARENA_ARRAY(vg_arena(d), uint32_t, 2), s[3], r;
     const PtxOperand *to = &p->operands[0];
@@ -62,25 +88,23 @@ static Status decode_shfl(VgDecoder *d, const PtxInstr *p) {
     return OK;
 }
 
-/* vote, match, redux, elect, activemask ------------------------------------------------------------------ */
+/* vote, match, redux, elect, activemask -------------------------------------------------------- */
 
 // d = result, a = predicate, c = membermask; imm: 0 all, 1 any, 2 uni, 3 ballot | 4 negated.
 HANDLER(vote) {
     uint32_t m = VG_MASK(i, w, f);
     if (!m) VG_NEXT(i, w, f);
-    uint32_t members = ((const uint32_t *)(f + i->c))[__builtin_ctz(m)];
+    const uint32_t *members = SLOT(const uint32_t, c);
     const VgInstr *next;
-    if (!vg_converge(i, w, m, members, false, &next)) return next;
-    m = VG_MASK(i, w, f);
-    uint32_t p = (*(uint32_t *)(f + i->a) ^ (i->imm & 4 ? ~0u : 0)) & m;
-    if ((i->imm & 3) == 3) {
-        uint32_t *d = SLOT(uint32_t, d);
-        for (int l = 0; l < 32; l++) d[l] = m >> l & 1 ? p : d[l];
-        VG_NEXT(i, w, f);
-    }
+    if (!meet(i, w, f, i->c, &m, &next)) return next;
+    uint32_t p = *(uint32_t *)(f + i->a) ^ (i->imm & 4 ? ~0u : 0), *d = SLOT(uint32_t, d);
     int kind = i->imm & 3;
-    bool v = kind == 0 ? p == m : kind == 1 ? p != 0 : p == m || p == 0;
-    put_pred(f, i->d, m, v ? ~0u : 0);
+    GROUPS(members, m, group) {
+        uint32_t yes = p & group;
+        bool v = kind == 0 ? yes == group : kind == 1 ? yes != 0 : yes == group || !yes;
+        if (kind < 3) put_pred(f, i->d, group, v ? ~0u : 0);
+        for (int l = 0; kind == 3 && l < 32; l++) d[l] = group >> l & 1 ? yes : d[l];
+    }
     VG_NEXT(i, w, f);
 }
 
@@ -106,24 +130,26 @@ static Status decode_vote(VgDecoder *d, const PtxInstr *p) {
 HANDLER(match) {
     uint32_t m = VG_MASK(i, w, f);
     if (!m) VG_NEXT(i, w, f);
-    uint32_t members = ((const uint32_t *)(f + i->c))[__builtin_ctz(m)];
+    const uint32_t *members = SLOT(const uint32_t, c);
     const VgInstr *next;
-    if (!vg_converge(i, w, m, members, false, &next)) return next;
-    m = VG_MASK(i, w, f);
+    if (!meet(i, w, f, i->c, &m, &next)) return next;
     uint64_t v[32];
-    uint32_t *d = SLOT(uint32_t, d), same[32], all = m;
+    uint32_t *d = SLOT(uint32_t, d), same[32];
     for (int l = 0; l < 32; l++)
         v[l] = i->imm & 2 ? ((const uint64_t *)(f + i->a))[l] : ((const uint32_t *)(f + i->a))[l];
     for (int l = 0; l < 32; l++) {
         same[l] = 0;
         for (int k = 0; k < 32; k++) same[l] |= (uint32_t)(v[k] == v[l]) << k;
-        same[l] &= m;
-        if (m >> l & 1) all &= same[l];
+        same[l] &= m & members[l];
     }
-    bool equal = all == m;
-    for (int l = 0; l < 32; l++)
-        if (m >> l & 1) d[l] = i->imm & 1 ? (equal ? m : 0) : same[l];
-    if (i->b) put_pred(f, i->b, m, equal ? ~0u : 0);
+    GROUPS(members, m, group) {
+        uint32_t all = group;
+        for (int l = 0; l < 32; l++) all &= group >> l & 1 ? same[l] : ~0u;
+        bool equal = all == group;
+        for (int l = 0; l < 32; l++)
+            if (group >> l & 1) d[l] = i->imm & 1 ? (equal ? group : 0) : same[l];
+        if (i->b) put_pred(f, i->b, group, equal ? ~0u : 0);
+    }
     VG_NEXT(i, w, f);
 }
 
@@ -144,12 +170,23 @@ static Status decode_match(VgDecoder *d, const PtxInstr *p) {
     TRY(vg_src(d, &p->operands[2], 32, &members));
     TRY(vg_dst(d, to, 32, false, &r));
     VgInstr *i = vg_emit(d, match);
-    i->d = r, i->a = a, i->b = pred, i->c = members, i->imm = (all ? 1 : 0) | (type == PTX_B64 ? 2 : 0);
+    i->d = r, i->a = a, i->b = pred, i->c = members,
+    i->imm = (all ? 1 : 0) | (type == PTX_B64 ? 2 : 0);
     return OK;
 }
 
-enum { REDUX_ADD, REDUX_MIN_S, REDUX_MAX_S, REDUX_MIN_U, REDUX_MAX_U, REDUX_AND, REDUX_OR, REDUX_XOR,
-       REDUX_MIN_F, REDUX_MAX_F };
+enum {
+    REDUX_ADD,
+    REDUX_MIN_S,
+    REDUX_MAX_S,
+    REDUX_MIN_U,
+    REDUX_MAX_U,
+    REDUX_AND,
+    REDUX_OR,
+    REDUX_XOR,
+    REDUX_MIN_F,
+    REDUX_MAX_F
+};
 static uint32_t redux_one(int op, uint32_t x, uint32_t y) {
     switch (op) {
     case REDUX_ADD: return x + y;
@@ -172,21 +209,21 @@ static uint32_t redux_float(int op, uint32_t x, uint32_t y, bool nan) {
 HANDLER(redux) {
     uint32_t m = VG_MASK(i, w, f);
     if (!m) VG_NEXT(i, w, f);
-    uint32_t members = ((const uint32_t *)(f + i->c))[__builtin_ctz(m)];
+    const uint32_t *members = SLOT(const uint32_t, c);
     const VgInstr *next;
-    if (!vg_converge(i, w, m, members, false, &next)) return next;
-    m = VG_MASK(i, w, f);
+    if (!meet(i, w, f, i->c, &m, &next)) return next;
     const uint32_t *a = SLOT(const uint32_t, a);
-    uint32_t *d = SLOT(uint32_t, d), r = 0, clear = i->imm & 16 ? 0x7fffffff : ~0u;
+    uint32_t *d = SLOT(uint32_t, d), clear = i->imm & 16 ? 0x7fffffff : ~0u;
     int op = i->imm & 15;
-    bool first = true;
-    for (int l = 0; l < 32; l++) {
-        if (!(m >> l & 1)) continue;
-        uint32_t v = a[l] & clear;
-        r = first ? v : op >= REDUX_MIN_F ? redux_float(op, r, v, i->imm & 32) : redux_one(op, r, v);
-        first = false;
+    GROUPS(members, m, group) {
+        uint32_t first = (uint32_t)__builtin_ctz(group), r = a[first] & clear;
+        for (uint32_t l = first + 1; l < 32; l++) {
+            if (!(group >> l & 1)) continue;
+            uint32_t v = a[l] & clear;
+            r = op >= REDUX_MIN_F ? redux_float(op, r, v, i->imm & 32) : redux_one(op, r, v);
+        }
+        for (int l = 0; l < 32; l++) d[l] = group >> l & 1 ? r : d[l];
     }
-    for (int l = 0; l < 32; l++) d[l] = m >> l & 1 ? r : d[l];
     VG_NEXT(i, w, f);
 }
 
@@ -219,20 +256,21 @@ static Status decode_redux(VgDecoder *d, const PtxInstr *p) {
 HANDLER(elect) {
     uint32_t m = VG_MASK(i, w, f);
     if (!m) VG_NEXT(i, w, f);
-    uint32_t members = ((const uint32_t *)(f + i->c))[__builtin_ctz(m)];
+    const uint32_t *members = SLOT(const uint32_t, c);
     const VgInstr *next;
-    if (!vg_converge(i, w, m, members, false, &next)) return next;
-    m = VG_MASK(i, w, f);
+    if (!meet(i, w, f, i->c, &m, &next)) return next;
     uint64_t seed = w->cta->grid->device->seed;
-    uint32_t leader = (uint32_t)__builtin_ctz(m);
-    if (seed) {
-        uint32_t skip = (uint32_t)(hash_mix(seed, m, 0x656c6563) % (uint32_t)__builtin_popcount(m)), rest = m;
-        while (skip--) rest &= rest - 1;
-        leader = (uint32_t)__builtin_ctz(rest);
-    }
     uint32_t *d = SLOT(uint32_t, d);
-    for (int l = 0; i->d && l < 32; l++) d[l] = m >> l & 1 ? leader : d[l];
-    put_pred(f, i->b, m, 1u << leader);
+    GROUPS(members, m, group) {
+        uint32_t rest = group;
+        uint32_t skip = seed ? (uint32_t)(hash_mix(seed, group, 0x656c6563) %
+                                          (uint32_t)__builtin_popcount(group))
+                             : 0;
+        while (skip--) rest &= rest - 1;
+        uint32_t leader = (uint32_t)__builtin_ctz(rest);
+        for (int l = 0; i->d && l < 32; l++) d[l] = group >> l & 1 ? leader : d[l];
+        put_pred(f, i->b, group, 1u << leader);
+    }
     VG_NEXT(i, w, f);
 }
 
@@ -243,7 +281,8 @@ static Status decode_elect(VgDecoder *d, const PtxInstr *p) {
     if (p->operands[0].kind != PTX_OP_PAIR) return vg_bad(d, "expected d|p");
     TRY(vg_src(d, &p->operands[1], 32, &members));
     TRY(vg_pred_dst(d, &p->operands[0].items[1], &pred));
-    if (p->operands[0].items[0].kind != PTX_OP_SINK) TRY(vg_dst(d, &p->operands[0].items[0], 32, false, &r));
+    if (p->operands[0].items[0].kind != PTX_OP_SINK)
+        TRY(vg_dst(d, &p->operands[0].items[0], 32, false, &r));
     VgInstr *i = vg_emit(d, elect);
     i->d = r, i->b = pred, i->c = members;
     return OK;
@@ -260,7 +299,7 @@ static Status decode_activemask(VgDecoder *d, const PtxInstr *p) {
     return OK;
 }
 
-/* time ------------------------------------------------------------------------------------------------------- */
+/* time ----------------------------------------------------------------------------------------- */
 
 // nanosleep gives the rest of the quantum up: a warp that sleeps waits for others.
 HANDLER(nanosleep) {
@@ -277,7 +316,8 @@ static Status decode_nanosleep(VgDecoder *d, const PtxInstr *p) {
     return OK;
 }
 
-// Virtual cycles: four per warp instruction the thread's warps have executed, and never standing still.
+// Virtual cycles: four per warp instruction the thread's warps have executed, and never standing
+// still.
 HANDLER(clock32) {
     w->cta->worker->clock += 4;
     uint64_t now = w->cta->worker->clock + 4 * w->warp_instrs;
@@ -291,10 +331,11 @@ HANDLER(clock64) {
 
 // mov from a clock: a root's row cannot tell, so exec_int.c asks here first.
 Status VG_NAME(vg_decode_clock)(VgDecoder *d, const PtxInstr *p, bool *done) {
-    static const struct { const char *name; VgHandler run; int bits, shift; } clocks[] = {
-        { "%clock", clock32, 32, 0 }, { "%clock_hi", clock32, 32, 32 }, { "%clock64", clock64, 64, 0 },
-        { "%globaltimer", clock64, 64, 0 }, { "%globaltimer_lo", clock32, 32, 0 },
-        { "%globaltimer_hi", clock32, 32, 32 },
+    static const struct { const char *name; VgHandler run; int bits, shift;
+    } clocks[] = {
+        { "%clock", clock32, 32, 0 },          { "%clock_hi", clock32, 32, 32 },
+        { "%clock64", clock64, 64, 0 },        { "%globaltimer", clock64, 64, 0 },
+        { "%globaltimer_lo", clock32, 32, 0 }, { "%globaltimer_hi", clock32, 32, 32 },
     };
     *done = false;
     if (p->n_operands != 2 || p->operands[1].kind != PTX_OP_SPECIAL) return OK;
@@ -313,7 +354,9 @@ const VgRoot VG_NAME(vg_roots_warp)[] = {
     { "shfl", decode_shfl, "shfl{.sync}.{up,down,bfly,idx}.b32" },
     { "vote", decode_vote, "vote.sync.{all,any,uni}.pred, vote.sync.ballot.b32" },
     { "match", decode_match, "match.{any,all}.sync.{b32,b64}" },
-    { "redux", decode_redux, "redux.sync.{add,min,max}.{u32,s32}, redux.sync.{and,or,xor}.b32, redux.sync.{min,max}{.abs}{.NaN}.f32" },
+    { "redux", decode_redux,
+      "redux.sync.{add,min,max}.{u32,s32}, redux.sync.{and,or,xor}.b32, "
+      "redux.sync.{min,max}{.abs}{.NaN}.f32" },
     { "elect", decode_elect, "elect.sync" },
     { "activemask", decode_activemask, "activemask.b32" },
     { "nanosleep", decode_nanosleep, "nanosleep.u32" },

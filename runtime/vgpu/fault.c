@@ -14,7 +14,8 @@ double vg_now(void) {
 
 const PtxInstr *vg_source_at(const VgFunc *func, const VgInstr *i) {
     if (i < func->code || i >= func->code + func->n_code) return NULL;
-    while (i > func->code && !func->source[i - func->code]) i--; // made by the decoder: what was before
+    while (i > func->code && !func->source[i - func->code])
+        i--; // made by the decoder: what was before
     return func->source[i - func->code];
 }
 
@@ -39,8 +40,10 @@ void vg_place_of(const VgModule *m, const PtxInstr *p, VgPlace *place) {
     if (!loc || !loc->line) return;
     place->file = loc->file < m->ptx->n_files ? m->ptx->files[loc->file] : NULL;
     place->line = loc->line;
-    for (loc = loc->inlined; loc && place->n_inlined < COUNT_OF(place->inlined); loc = loc->inlined) {
-        place->inlined[place->n_inlined].file = loc->file < m->ptx->n_files ? m->ptx->files[loc->file] : NULL;
+    for (loc = loc->inlined; loc && place->n_inlined < COUNT_OF(place->inlined);
+         loc = loc->inlined) {
+        place->inlined[place->n_inlined].file =
+            loc->file < m->ptx->n_files ? m->ptx->files[loc->file] : NULL;
         place->inlined[place->n_inlined++].line = loc->line;
     }
 }
@@ -81,7 +84,8 @@ static bool first_fault(VgGrid *g, VgFault kind) {
     return atomic_compare_exchange_strong(&g->fault, &none, (int)kind);
 }
 
-static void compose(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes, const char *what, Text *text) {
+static void compose(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes, const char *what,
+                    Text *text) {
     const VgModule *m = w->frame->func->module;
     VgPlace place;
     show(m, vg_source_at(w->frame->func, i), &place);
@@ -92,7 +96,8 @@ static void compose(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes, c
     text_add(text, "\n");
 }
 
-const VgInstr *vg_fault(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes, const char *format, ...) {
+const VgInstr *vg_fault(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes,
+                        const char *format, ...) {
     VgGrid *g = w->cta->grid;
     w->state = VG_WAITING;
     w->pc = i;

@@ -52,6 +52,8 @@ static uint32_t special(const VgWarp *w, VgSpecial name, uint32_t lane) {
     case VG_TOTAL_SMEM: return cta->shared_bytes;
     case VG_DYNAMIC_SMEM: return g->launch->dynamic_shared;
     case VG_AGGR_SMEM: return cta->shared_bytes;
+    case VG_ENVREG1: return (uint32_t)(g->workspace >> 32);
+    case VG_ENVREG2: return (uint32_t)g->workspace;
     }
     return 0;
 }
@@ -71,7 +73,9 @@ static void fill_const(const VgWarp *w, VgFrame *frame, const VgConst *c) {
     case VG_CONST_BITS: break;
     case VG_CONST_PARAM: value = param_value(w->cta->grid, c); break;
     case VG_CONST_SHARED: value = vg_shared_address(&w->mem, (uint32_t)value); break;
-    case VG_CONST_DYNAMIC: value = vg_shared_address(&w->mem, w->cta->dynamic_at + (uint32_t)value); break;
+    case VG_CONST_DYNAMIC:
+        value = vg_shared_address(&w->mem, w->cta->dynamic_at + (uint32_t)value);
+        break;
     case VG_CONST_LOCAL: value += frame->local_base; break;
     case VG_CONST_SPECIAL:
         for (uint32_t l = 0; l < 32; l++) {

@@ -4,7 +4,6 @@
 
 #include "runtime/vgpu/code.h"
 
-// The engines of tensor and asynchronous instructions are optional parts of a build.
 #define DECLARE(isa)                                                                               \
     extern const VgForm vg_forms_int_##isa[], vg_forms_float_##isa[], vg_forms_half_##isa[];       \
     extern const VgRoot vg_roots_int_##isa[], vg_roots_float_##isa[], vg_roots_cvt_##isa[],        \
@@ -14,8 +13,7 @@
     const VgInstr *vg_narrow_##isa(const VgInstr *i, VgWarp *w, char *f);                          \
     const VgInstr *vg_widen_##isa(const VgInstr *i, VgWarp *w, char *f);                           \
     const VgInstr *vg_widen_signed_##isa(const VgInstr *i, VgWarp *w, char *f);                    \
-    extern const VgRoot vg_roots_tensor_##isa[] __attribute__((weak));                             \
-    extern const VgRoot vg_roots_async_##isa[] __attribute__((weak));
+    extern const VgRoot vg_roots_tensor_##isa[], vg_roots_async_##isa[];
 DECLARE(v3)
 DECLARE(v4)
 

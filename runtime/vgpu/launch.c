@@ -91,9 +91,10 @@ static void pool_destroy(VgPool *pool) {
 /* devices ------------------------------------------------------------------------------------- */
 
 static Status parse_arch(const char *arch, VgDevice *d) {
-    static const char *const known[] = { "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100",
-                                         "sm_100a", "sm_103", "sm_103a", "sm_110", "sm_110a", "sm_120",
-                                         "sm_120a", "sm_121", "sm_121a" };
+    static const char *const known[] = { "sm_80",  "sm_86",   "sm_87",  "sm_89",
+                                         "sm_90",  "sm_90a",  "sm_100", "sm_100a",
+                                         "sm_103", "sm_103a", "sm_110", "sm_110a",
+                                         "sm_120", "sm_120a", "sm_121", "sm_121a" };
     for (int k = 0; k < COUNT_OF(known); k++)
         if (!strcmp(arch, known[k])) {
             strcpy(d->arch, arch);
@@ -101,7 +102,8 @@ static Status parse_arch(const char *arch, VgDevice *d) {
             return OK;
         }
     const char *near = text_nearest(arch, known, COUNT_OF(known));
-    return status_fail(ERR_ARGUMENT, "unknown architecture '%s' of the virtual GPU\n  hint: %s%s", arch,
+    return status_fail(ERR_ARGUMENT, "unknown architecture '%s' of the virtual GPU\n  hint: %s%s",
+                       arch,
                        near ? "did you mean " : "sm_80, sm_89, sm_90a, sm_100a, sm_120a are known",
                        near ? near : "");
 }
@@ -152,9 +154,11 @@ void vg_device_schedule(VgDevice *d, uint32_t quantum, uint64_t seed) {
     d->seed = seed;
 }
 
-int vg_occupancy(const VgDevice *d, const VgKernel *kernel, uint32_t threads, uint32_t dynamic_shared) {
+int vg_occupancy(const VgDevice *d, const VgKernel *kernel, uint32_t threads,
+                 uint32_t dynamic_shared) {
     uint64_t shared = (uint64_t)kernel->info.static_shared + dynamic_shared;
-    if (!threads || threads > kernel->info.max_threads || shared > shared_per_block(d->cc)) return 0;
+    if (!threads || threads > kernel->info.max_threads || shared > shared_per_block(d->cc))
+        return 0;
     uint32_t blocks = BLOCKS_PER_SM, warps = (threads + 31) / 32;
     uint32_t by_threads = THREADS_PER_SM / (warps * 32);
     if (by_threads < blocks) blocks = by_threads;
@@ -175,13 +179,17 @@ static Status grid_init(VgDevice *d, const VgLaunch *launch, VgGrid *g) {
     for (int k = 0; k < 3; k++) {
         g->grid[k] = launch->grid[k];
         g->block[k] = launch->block[k];
-        g->cluster[k] = launch->cluster[k] ? launch->cluster[k] : info->cluster[k] ? info->cluster[k] : 1;
-        if (!g->grid[k] || !g->block[k]) return status_fail(ERR_ARGUMENT, "a dimension of the launch is 0");
+        g->cluster[k] = launch->cluster[k] ? launch->cluster[k]
+                        : info->cluster[k] ? info->cluster[k]
+                                           : 1;
+        if (!g->grid[k] || !g->block[k])
+            return status_fail(ERR_ARGUMENT, "a dimension of the launch is 0");
         if (g->grid[k] % g->cluster[k])
-            return status_fail(ERR_ARGUMENT, "grid %u is no multiple of the cluster's %u", g->grid[k], g->cluster[k]);
+            return status_fail(ERR_ARGUMENT, "grid %u is no multiple of the cluster's %u",
+                               g->grid[k], g->cluster[k]);
         if (info->reqntid[k] && g->block[k] != info->reqntid[k])
-            return status_fail(ERR_ARGUMENT, "blocks of %u threads, the kernel requires %u", g->block[k],
-                               info->reqntid[k]);
+            return status_fail(ERR_ARGUMENT, "blocks of %u threads, the kernel requires %u",
+                               g->block[k], info->reqntid[k]);
         n_ctas *= g->grid[k];
         threads *= g->block[k];
         g->ctas_per_cluster *= g->cluster[k];
@@ -196,11 +204,13 @@ static Status grid_init(VgDevice *d, const VgLaunch *launch, VgGrid *g) {
     g->dynamic_at = (uint32_t)round_up(info->static_shared, kernel->dynamic_align);
     int per_sm = vg_occupancy(d, kernel, g->threads, launch->dynamic_shared);
     if (!per_sm)
-        return status_fail(ERR_ARGUMENT, "a block of %u threads with %u bytes of shared memory does not fit",
+        return status_fail(ERR_ARGUMENT,
+                           "a block of %u threads with %u bytes of shared memory does not fit",
                            g->threads, info->static_shared + launch->dynamic_shared);
     uint64_t resident = (uint64_t)per_sm * (uint64_t)d->sm_count;
     if (launch->cooperative && n_ctas > resident)
-        return status_fail(ERR_ARGUMENT, "a cooperative launch of %llu blocks, %llu are resident at once",
+        return status_fail(ERR_ARGUMENT,
+                           "a cooperative launch of %llu blocks, %llu are resident at once",
                            (unsigned long long)n_ctas, (unsigned long long)resident);
     g->resident_limit = resident / g->ctas_per_cluster;
     if (g->resident_limit < 1) g->resident_limit = 1;
@@ -249,15 +259,30 @@ static void workers_end(VgDevice *d, int n) {
     }
 }
 
+// Cooperative groups find their grid barrier here: the workspace's size, then the barrier's
+// counter.
+static Status workspace_begin(VgDevice *d, VgGrid *g) {
+    uint32_t words[64] = { sizeof words };
+    if (!g->launch->cooperative) return OK;
+    TRY(vg_mem_alloc(d->memory, VG_GLOBAL, sizeof words, 16, "cooperative launch", &g->workspace));
+    return vg_mem_write(d->memory, g->workspace, words, sizeof words);
+}
+
 static VgFault run_grid(VgDevice *d, VgGrid *g) {
     const VgKernelInfo *info = &g->kernel->info;
     VgLaunchShape shape = {
-        .n_ctas = (uint32_t)g->n_ctas, .cluster_ctas = g->ctas_per_cluster, .cta_threads = g->threads,
-        .shared_bytes = g->dynamic_at + g->launch->dynamic_shared, .local_bytes = info->local_bytes,
-        .params = g->params, .param_bytes = info->param_bytes, .shared_base = d->cc >= 90 ? 0x400 : 0,
+        .n_ctas = (uint32_t)g->n_ctas,
+        .cluster_ctas = g->ctas_per_cluster,
+        .cta_threads = g->threads,
+        .shared_bytes = g->dynamic_at + g->launch->dynamic_shared,
+        .local_bytes = info->local_bytes,
+        .params = g->params,
+        .param_bytes = info->param_bytes,
+        .shared_base = d->cc >= 90 ? 0x400 : 0,
         .ranked = d->cc >= 90,
     };
-    Status status = vg_launch_begin(d->memory, &shape, &g->memory);
+    Status status = workspace_begin(d, g);
+    if (status == OK) status = vg_launch_begin(d->memory, &shape, &g->memory);
     if (status != OK) {
         vg_fault_grid(g, VG_NO_MEMORY, status_message());
         return VG_NO_MEMORY;
@@ -272,6 +297,7 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
     d->stats.seconds = vg_now() - start;
     d->stats.forgotten = vg_launch_forgotten(g->memory);
     vg_launch_end(g->memory);
+    if (g->workspace) (void)vg_mem_free(d->memory, g->workspace);
     return (VgFault)atomic_load(&g->fault);
 }
 

@@ -184,7 +184,9 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
     else
         vg_mem_fault(warp, site, fault, lane, address,
                      "word at offset %" PRIu64 " of shared memory", granule * 4);
-    if (fault == VG_RACE)
+    if (fault == VG_RACE && record->other.flying)
+        hint(warp, "the copy is still in flight: a wait for its group or mbarrier is missing");
+    else if (fault == VG_RACE)
         hint(warp,
              place->shared
                  ? "a barrier (or an acquire of what the other released) is missing between them"

@@ -142,6 +142,14 @@ typedef enum VgAtomType {
     VG_ATOM_BF16, VG_ATOM_F16X2, VG_ATOM_BF16X2, VG_ATOM_B16, VG_ATOM_B128
 } VgAtomType;
 
+// An asynchronous operation's accesses: a source is read when it takes off, a destination is
+// written when it lands, and in between nobody may touch the one or write the other.
+typedef enum VgFlight {
+    VG_NO_FLIGHT,
+    VG_TAKES_OFF,              // a load moves its data now; a store moves nothing yet
+    VG_LANDING                 // a store moves its data now; a load moves nothing
+} VgFlight;
+
 typedef struct VgSite VgSite;
 // `mask`: lanes that execute (not 0). `address`: the address register, 32 lanes of
 // site->address_bytes; NULL when it is 0. Register operands are at frame + site->reg[...]: a 32-bit
@@ -166,6 +174,7 @@ struct VgSite {
     uint8_t atom, type;       // VgAtomOp, VgAtomType
     bool result;              // atom: the old value is wanted; red: not
     bool cluster;             // .shared::cluster: other CTAs of the cluster may be meant
+    uint8_t flight;           // VgFlight, of a weak load or store
     uint32_t reg[8];          // of loads and of results. VG_SINK: the value is dropped
     uint32_t source[8];       // of stores, and operand b of atom and red
     uint32_t compare; // atom.cas: the value compared (operand b); source[0] is then the new one
@@ -187,6 +196,7 @@ struct VgWarpMem {
     uint32_t agent;              // in the team: rank * warps per CTA + index
     bool exited;
     uint32_t shared_base;        // what its shared addresses start from, rank included
+    uint32_t flight, landed;     // its last asynchronous read of global memory; all up to this ended
     uint32_t view; // interned vector clock: key of memoised transitions of shared words
     uint32_t turn; // rises whenever the warp's knowledge changes: key of global accesses
     struct VgPlaceMem *own;      // shared memory of its CTA

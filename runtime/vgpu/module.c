@@ -18,9 +18,11 @@ static Status check_target(const VgModule *m) {
         return status_fail(ERR_INPUT, "PTX for %s runs only on it, the device is %s\n"
                            "  hint: compile for %s or open the device as %s", t, have, have, t);
     if (family && cc / 10 != m->device->cc / 10)
-        return status_fail(ERR_INPUT, "PTX for %s runs only on its family, the device is %s", t, have);
+        return status_fail(ERR_INPUT, "PTX for %s runs only on its family, the device is %s", t,
+                           have);
     if (cc > m->device->cc)
-        return status_fail(ERR_INPUT, "PTX for %s needs a newer device than %s\n  hint: compile for %s", t,
+        return status_fail(ERR_INPUT,
+                           "PTX for %s needs a newer device than %s\n  hint: compile for %s", t,
                            have, have);
     return OK;
 }
@@ -31,8 +33,8 @@ static Status place_var(VgModule *m, PtxVar *v) {
     if (!bytes && v->is_extern) return OK;
     uint32_t align = ptx_var_align(v);
     uint64_t va;
-    TRY(vg_mem_alloc(m->device->memory, v->space == PTX_CONST ? VG_CONST : VG_GLOBAL, bytes ? bytes : 1, align,
-                     v->name, &va));
+    TRY(vg_mem_alloc(m->device->memory, v->space == PTX_CONST ? VG_CONST : VG_GLOBAL,
+                     bytes ? bytes : 1, align, v->name, &va));
     v->user = (int64_t)va;
     *ARENA_PUSH(m->arena, m->vas, m->n_vas, m->cap_vas) = va;
     return OK;
@@ -53,8 +55,11 @@ static Status init_var(VgModule *m, PtxVar *v) {
             PtxFunc *f = other ? NULL : ptx_find_func(m->ptx, e->symbol);
             if (other && other->user >= 0) value += (uint64_t)other->user;
             else if (f && f->user) value += ((VgFunc *)f->user)->va;
-            else status = status_fail(ERR_INPUT, "PTX line %u: the initialiser of '%s' names '%s', which "
-                                      "has no address", v->line, v->name, e->symbol);
+            else
+                status = status_fail(ERR_INPUT,
+                                     "PTX line %u: the initialiser of '%s' names '%s', which "
+                                     "has no address",
+                                     v->line, v->name, e->symbol);
         }
         value >>= e->mask_shift;
         memcpy(image + at, &value, e->bytes > 8 ? 8 : e->bytes);
@@ -90,8 +95,8 @@ static uint32_t place_shared(uint32_t *at, PtxVar *v) {
 
 static bool is_dynamic(const PtxVar *v) { return v->array && !v->count; }
 
-// Module-scope shared variables lie at the start of every kernel's static part, then those of bodies
-// (all functions share one numbering: each may be called from each kernel).
+// Module-scope shared variables lie at the start of every kernel's static part, then those of
+// bodies (all functions share one numbering: each may be called from each kernel).
 static Status place_shared_all(VgModule *m) {
     uint32_t at = 0;
     for (uint32_t k = 0; k < m->ptx->n_vars; k++)
@@ -100,7 +105,8 @@ static Status place_shared_all(VgModule *m) {
     for (uint32_t k = 0; k < m->ptx->n_funcs; k++) {
         PtxFunc *f = m->ptx->funcs[k];
         for (uint32_t n = 0; n < f->n_vars && !f->is_entry; n++)
-            if (f->vars[n]->space == PTX_SHARED && !is_dynamic(f->vars[n])) place_shared(&at, f->vars[n]);
+            if (f->vars[n]->space == PTX_SHARED && !is_dynamic(f->vars[n]))
+                place_shared(&at, f->vars[n]);
     }
     m->shared_bytes = at;
     return OK;
@@ -114,7 +120,8 @@ static Status place_body_vars(VgModule *m) {
     return OK;
 }
 
-// Stack of calls: bytes of local memory that calls from `f` may need; recursion gets the device's limit.
+// Stack of calls: bytes of local memory that calls from `f` may need; recursion gets the device's
+// limit.
 static uint32_t stack_bytes(VgModule *m, const VgFunc *f) {
     uint32_t most = 0;
     for (uint32_t k = 0; k < m->ptx->n_funcs; k++)
@@ -126,11 +133,13 @@ static uint32_t dynamic_align(const VgModule *m, const PtxFunc *f) {
     uint32_t align = 1;
     for (uint32_t k = 0; k < m->ptx->n_vars; k++) {
         const PtxVar *v = m->ptx->vars[k];
-        if (v->space == PTX_SHARED && is_dynamic(v) && ptx_var_align(v) > align) align = ptx_var_align(v);
+        if (v->space == PTX_SHARED && is_dynamic(v) && ptx_var_align(v) > align)
+            align = ptx_var_align(v);
     }
     for (uint32_t k = 0; k < f->n_vars; k++) {
         const PtxVar *v = f->vars[k];
-        if (v->space == PTX_SHARED && is_dynamic(v) && ptx_var_align(v) > align) align = ptx_var_align(v);
+        if (v->space == PTX_SHARED && is_dynamic(v) && ptx_var_align(v) > align)
+            align = ptx_var_align(v);
     }
     return align;
 }

@@ -28,7 +28,8 @@ struct VgModule {
     VgModule *next;
 };
 
-// Builtin functions that programs call without defining them (vprintf, __assertfail, ...); NULL: none.
+// Builtin functions that programs call without defining them (vprintf, __assertfail, ...); NULL:
+// none.
 VgHandler vg_builtin(const char *name);
 VgFunc *vg_function_at(VgDevice *device, uint64_t va); // by address, NULL
 bool vg_locate_site(const void *module, uint32_t site, VgPlace *place);

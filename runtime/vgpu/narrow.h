@@ -9,8 +9,8 @@
 
 typedef enum VgRound { VG_RN, VG_RZ, VG_RM, VG_RP, VG_RNA, VG_RNI, VG_RZI, VG_RMI, VG_RPI } VgRound;
 
-// The pattern with `mant` fraction bits and exponent bias `bias` (all ones: infinity). NaN gives the one
-// pattern of NaN (0x7f..f). finite: overflow and infinities give the largest finite value.
+// The pattern with `mant` fraction bits and exponent bias `bias` (all ones: infinity). NaN gives
+// the one pattern of NaN (0x7f..f). finite: overflow and infinities give the largest finite value.
 static inline uint32_t narrow_float(double x, int mant, int bias, int mode, bool finite) {
     uint64_t u;
     memcpy(&u, &x, 8);

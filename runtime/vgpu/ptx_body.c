@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bodies of PTX functions: scopes, registers, labels, instructions and their operands.
 //
-// Registers and variables are declared before use, so they resolve at once; labels and functions may
-// come later and are resolved when the body has ended (resolve), in the scope of the instruction.
+// Registers and variables are declared before use, so they resolve at once; labels and functions
+// may come later and are resolved when the body has ended (resolve), in the scope of the
+// instruction.
 #include <stdlib.h>
 
 #include "runtime/vgpu/ptx_parse.h"
@@ -57,7 +58,8 @@ static PtxVar *in_ranges(PtxParser *p, PtxScope *s, const char *name) {
     if (!digits || digits > 9) return NULL;
     for (uint32_t i = 0; i < s->n_ranges; i++) { // a prefix may end in digits itself
         PtxRange *r = &s->ranges[i];
-        if (r->n_prefix >= n || n - r->n_prefix > digits || memcmp(r->prefix, name, r->n_prefix)) continue;
+        if (r->n_prefix >= n || n - r->n_prefix > digits || memcmp(r->prefix, name, r->n_prefix))
+            continue;
         const char *number = name + r->n_prefix;
         if (number[0] == '0' && number[1]) continue;
         uint32_t k = (uint32_t)strtoul(number, NULL, 10);
@@ -141,7 +143,8 @@ static Status operand_address(PtxParser *p, PtxOperand *op, int depth) {
                 ptx_take(p, "+");
                 uint64_t offset;
                 TRY(ptx_integer(p, &offset));
-                if (op->n_items) return ptx_bad(p, "only the first part of an address has an offset");
+                if (op->n_items)
+                    return ptx_bad(p, "only the first part of an address has an offset");
                 op->bits = offset;
             }
         } else {
@@ -250,8 +253,10 @@ static Status registers(PtxParser *p) {
             uint64_t n;
             TRY(ptx_integer(p, &n));
             if (n > 1u << 20) return ptx_bad(p, "too many registers");
-            PtxRange *r = ARENA_PUSH(p->arena, p->scope->ranges, p->scope->n_ranges, p->scope->cap_ranges);
-            *r = (PtxRange){ name, strlen(name), (uint32_t)n, type, ARENA_ARRAY(p->arena, PtxVar *, n + 1) };
+            PtxRange *r =
+                ARENA_PUSH(p->arena, p->scope->ranges, p->scope->n_ranges, p->scope->cap_ranges);
+            *r = (PtxRange){ name, strlen(name), (uint32_t)n, type,
+                             ARENA_ARRAY(p->arena, PtxVar *, n + 1) };
             TRY(ptx_need(p, ">"));
         } else {
             TRY(add_name(p, new_register(p, name, type)));
@@ -359,7 +364,8 @@ static void resolve_table(PtxParser *p, PtxScope *scope, const PtxInstr *i) {
     for (uint32_t t = 0; last->name && t < p->func->n_tables; t++) {
         PtxTable *table = &p->func->tables[t];
         if (table->kind != 'b' || strcmp(table->name, last->name)) continue;
-        for (uint32_t k = 0; k < table->n; k++) table->labels[k] = find_label(scope, table->names[k]);
+        for (uint32_t k = 0; k < table->n; k++)
+            table->labels[k] = find_label(scope, table->names[k]);
     }
 }
 
@@ -372,7 +378,8 @@ static Status push_scope(PtxParser *p) {
 
 static Status declare_parameters(PtxParser *p, PtxVar **list, uint32_t n) {
     for (uint32_t k = 0; k < n; k++) {
-        if (list[k]->space == PTX_REG) return ptx_bad(p, "parameters in registers are not supported");
+        if (list[k]->space == PTX_REG)
+            return ptx_bad(p, "parameters in registers are not supported");
         if (strcmp(list[k]->name, "_")) TRY(add_name(p, list[k]));
     }
     return OK;
@@ -402,7 +409,8 @@ Status ptx_body(PtxParser *p) {
     }
     for (uint32_t i = 0; i < f->n_instrs; i++) {
         PtxInstr *instr = &f->instrs[i];
-        for (uint32_t k = 0; k < instr->n_operands; k++) resolve(p, p->instr_scope[i], &instr->operands[k]);
+        for (uint32_t k = 0; k < instr->n_operands; k++)
+            resolve(p, p->instr_scope[i], &instr->operands[k]);
         resolve_table(p, p->instr_scope[i], instr);
     }
     p->scope = NULL;

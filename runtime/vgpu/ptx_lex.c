@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tokens of PTX. Comments and white space disappear; the line number is kept for every token.
 //
-// Dots never belong to names, so `ld.global.u32` is a name and two directives, and `%tid.x` a name and
-// a directive that the parser joins. `::` stays inside a name or directive ("shared::cta").
+// Dots never belong to names, so `ld.global.u32` is a name and two directives, and `%tid.x` a name
+// and a directive that the parser joins. `::` stays inside a name or directive ("shared::cta").
 #include <stdlib.h>
 
 #include "runtime/vgpu/ptx.h"
@@ -129,7 +129,8 @@ static bool lex_number(PtxLexer *x, PtxToken *t) {
         if (k == 'x' || k == 'b') return lex_integer(x, t);
     }
     while (s < x->end && is_digit(*s)) s++;
-    bool is_float = s < x->end && ((*s == '.' && s + 1 < x->end && is_digit(s[1])) || (*s | 32) == 'e');
+    bool is_float =
+        s < x->end && ((*s == '.' && s + 1 < x->end && is_digit(s[1])) || (*s | 32) == 'e');
     return is_float ? lex_decimal_float(x, t) : lex_integer(x, t);
 }
 

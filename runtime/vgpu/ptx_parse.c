@@ -64,7 +64,8 @@ char *ptx_text(PtxParser *p) {
     return text;
 }
 
-/* constant expressions: unary - ~ !, then * / %, + -, << >>, & ^ |, parentheses ------------------- */
+/* constant expressions: unary - ~ !, then * / %, + -, << >>, & ^ |, parentheses -------------------
+ */
 
 static Status expression(PtxParser *p, int level, uint64_t *value);
 
@@ -126,8 +127,9 @@ static Status expression(PtxParser *p, int level, uint64_t *value) {
         case '*': *value *= right; break;
         default:
             if (!right) return ptx_bad(p, "division by zero in a constant");
-            *value = (uint64_t)((int64_t)right == -1 ? 0 - *value
-                                                     : (uint64_t)((int64_t)*value / (int64_t)right));
+            *value =
+                (uint64_t)((int64_t)right == -1 ? 0 - *value
+                                                : (uint64_t)((int64_t)*value / (int64_t)right));
         }
     }
     return OK;
@@ -270,7 +272,8 @@ Status ptx_declaration(PtxParser *p, PtxVar **out) {
                 return ptx_bad(p, "alignment must be a power of two");
             if (!v->type || !v->align) v->align = (uint32_t)value;
         } else if (!strcmp(word, "ptr")) { // .ptr .global .align N is about what it points to
-            if (ptx_is(p, ".global") || ptx_is(p, ".shared") || ptx_is(p, ".const") || ptx_is(p, ".local"))
+            if (ptx_is(p, ".global") || ptx_is(p, ".shared") || ptx_is(p, ".const") ||
+                ptx_is(p, ".local"))
                 ptx_step(p);
             if (ptx_take(p, ".align")) TRY(ptx_integer(p, &value));
         } else if (word[0] == 'v' && (word[1] == '2' || word[1] == '4') && !word[2]) {
@@ -519,7 +522,8 @@ static Status header(PtxParser *p) {
         if (ptx_take(p, ".version")) { // 9.0 is read as a decimal float
             double v;
             memcpy(&v, &p->token.bits, 8);
-            if (p->token.kind != PTX_T_FLOAT || !(v >= 1 && v < 100)) return ptx_bad(p, "expected a version");
+            if (p->token.kind != PTX_T_FLOAT || !(v >= 1 && v < 100))
+                return ptx_bad(p, "expected a version");
             p->module->version = (int)(v * 10 + 0.5);
             ptx_step(p);
         } else if (ptx_take(p, ".target")) {
@@ -535,7 +539,8 @@ static Status header(PtxParser *p) {
             TRY(linked(p));
         }
     }
-    if (!p->module->version || !p->module->target) return ptx_bad(p, "expected .version and .target");
+    if (!p->module->version || !p->module->target)
+        return ptx_bad(p, "expected .version and .target");
     return OK;
 }
 

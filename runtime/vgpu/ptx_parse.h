@@ -6,7 +6,13 @@
 #include "runtime/vgpu/ptx.h"
 
 // Names of one { }. A `.reg .b32 %r<9>` is one range; its variables are made when first named.
-typedef struct PtxRange { const char *prefix; size_t n_prefix; uint32_t count; PtxType type; PtxVar **vars; } PtxRange;
+typedef struct PtxRange {
+    const char *prefix;
+    size_t n_prefix;
+    uint32_t count;
+    PtxType type;
+    PtxVar **vars;
+} PtxRange;
 typedef struct PtxName { const char *name; PtxVar *var; int32_t label; } PtxName;
 typedef struct PtxScope PtxScope;
 struct PtxScope {
@@ -32,13 +38,15 @@ typedef struct PtxParser {
 } PtxParser;
 
 void ptx_step(PtxParser *p);
-bool ptx_is(const PtxParser *p, const char *text);     // the token is this punctuation, name or directive
+bool ptx_is(const PtxParser *p,
+            const char *text); // the token is this punctuation, name or directive
 bool ptx_take(PtxParser *p, const char *text);         // and is consumed
 Status ptx_need(PtxParser *p, const char *text);
 Status ptx_bad(PtxParser *p, const char *format, ...) PRINTF_LIKE(2, 3);
 char *ptx_text(PtxParser *p);                          // of the token, in the arena; consumes it
 Status ptx_integer(PtxParser *p, uint64_t *value);     // constant expression
-Status ptx_declaration(PtxParser *p, PtxVar **var);    // after .global, .param...: up to before ; or , or )
+Status ptx_declaration(PtxParser *p,
+                       PtxVar **var); // after .global, .param...: up to before ; or , or )
 Status ptx_directive(PtxParser *p, bool *known);       // .file .loc .pragma .section
 Status ptx_function_head(PtxParser *p, PtxFunc *func, bool is_prototype);
 Status ptx_body(PtxParser *p);                         // from { to }

@@ -44,7 +44,10 @@ static const char *access_name(VgAccess access) {
 }
 
 static void add_other(Text *text, const VgOther *other, const VgScene *scene) {
-    text_printf(text, "  races with %s %s by block ", other->access == VG_ATOMIC ? "an" : "a",
+    text_printf(text, "  races with %s %s by block ",
+                other->flying                ? "an asynchronous"
+                : other->access == VG_ATOMIC ? "an"
+                                             : "a",
                 access_name(other->access));
     add_index(text, other->cta, scene->grid);
     text_printf(text, ", warp %u%s, not ordered with it\n", other->warp,

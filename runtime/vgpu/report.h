@@ -48,6 +48,7 @@ typedef struct VgOther {
     uint32_t cta, warp;       // linear block of the grid, warp of the block
     uint32_t site;            // VG_NO_SITE: not recorded
     bool same_launch;
+    bool flying;              // an asynchronous operation's that nobody has waited for
 } VgOther;
 #define VG_NO_SITE UINT32_MAX
 

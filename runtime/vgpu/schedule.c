@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running a grid: host threads take clusters of blocks in order, warps take turns.
 //
-// A host thread keeps a cluster until it has retired. When a cluster makes no progress for many turns
-// (its warps may spin on another block), the thread admits one more, up to what would be resident on
-// the device, and rotates among them. Waits (barriers, asynchronous operations) are always for things of the
-// same cluster: if no warp of a thread's clusters can run, it is a deadlock.
+// A host thread keeps a cluster until it has retired. When a cluster makes no progress for many
+// turns (its warps may spin on another block), the thread admits one more, up to what would be
+// resident on the device, and rotates among them. Waits (barriers, asynchronous operations) are
+// always for things of the same cluster: if no warp of a thread's clusters can run, it is a
+// deadlock.
 #include <sched.h>
 #include <stdlib.h>
 
 #include "runtime/vgpu/schedule.h"
 
-enum { TURNS = 64, PATIENCE = 128000 }; // instructions of a warp without progress of its cluster before
-                                        // another is admitted
+enum {
+    TURNS = 64,
+    PATIENCE = 128000
+}; // instructions of a warp without progress of its cluster before
+   // another is admitted
 
 bool vg_warp_step(VgWarp *w) {
     VgGrid *g = w->cta->grid;
@@ -50,7 +54,8 @@ static VgCluster *cluster_create(VgWorker *worker) {
     if (!c->ctas || vg_team_create(worker->memory, &c->team) != OK) goto failed;
     for (uint32_t k = 0; k < c->n; k++) {
         c->ctas[k].n_warps = g->warps_per_cta;
-        c->ctas[k].warps = aligned_alloc(64, (size_t)round_up((int64_t)sizeof(VgWarp) * g->warps_per_cta, 64));
+        c->ctas[k].warps =
+            aligned_alloc(64, (size_t)round_up((int64_t)sizeof(VgWarp) * g->warps_per_cta, 64));
         if (!c->ctas[k].warps) goto failed;
         memset(c->ctas[k].warps, 0, sizeof(VgWarp) * g->warps_per_cta);
     }

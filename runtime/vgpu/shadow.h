@@ -7,8 +7,8 @@
 // Shared memory. Word = generation << 16 | state. A state (VgState) is an interned value: which of
 // the 4 bytes are written, and the touches (who, when, how) that a later access could race with.
 // States 0..15 have no touches, only written bytes. A barrier of the whole team starts a
-// generation: words of an older one stand for their written bytes alone, so nothing needs to be
-// swept, clocks start again, and the same few states return in every interval. f(state, view, kind)
+// generation: words of an older one stand for their written bytes (and what is in flight) alone, so
+// nothing needs to be swept, clocks start again, and the same few states return in every interval. f(state, view, kind)
 // -> state is memoised; a view is an interned (agent, vector clock).
 //
 // Global memory. Word = id of a VgTouch of this launch, or of a list of them; what is below the
@@ -75,24 +75,31 @@ typedef struct VgPlaceMem {
 
 /* Touches -------------------------------------------------------------------------------------- */
 
-// kind of a touch: access (VgAccess) | VG_STRONG | scope << 3
+// kind of a touch: access (VgAccess) | VG_STRONG | scope << 3 | VG_FLYING
+// An asynchronous operation is in flight from its issue to the moment somebody has waited for it. Its
+// touches are marked so, by the warp that issued it; they are ordered before nothing, not even
+// before what that warp itself does next, and outlive the team's barriers. Landing ends them: they
+// become ordinary touches of who lands them. An access of kind VG_LANDS does that.
 #define VG_KIND_ACCESS 3u
 #define VG_STRONG 4u
+#define VG_FLYING 32u
+#define VG_LANDS 64u
 #define VG_KIND(access, strong, scope)                                                             \
     ((uint32_t)(access) | ((strong) ? VG_STRONG | (uint32_t)(scope) << 3 : 0))
 #define VG_KIND_SCOPE(kind) ((kind) >> 3 & 3)
-#define VG_KINDS 32
 
 typedef struct VgSharedTouch { uint32_t clock; uint16_t agent; uint8_t kind, bytes; } VgSharedTouch;
 #define VG_MAX_TOUCHES 40
 typedef struct VgState {
     uint32_t at;                 // first touch in the pool
     uint8_t n, written;
+    uint16_t kept;               // what an older generation's word of this state stands for
 } VgState;
 #define VG_MAX_STATES 65536
 
 typedef struct VgTouch {         // of global memory; or a list of touches
     uint32_t team, gen, clock, site;
+    uint32_t flight;             // of VG_FLYING: its warp's number for it
     uint16_t agent;
     uint8_t kind, bytes;
     uint8_t n;                   // > 0: a list, items[n]
@@ -234,7 +241,11 @@ VgFault vg_touch_run(VgWarpMem *warp, const VgSite *site, VgAccess access, uint3
 
 extern VgAccessFn vg_atom_access; // mem_atom.c
 
+static inline uint32_t vg_weak_kind(VgAccess access, VgFlight flight) {
+    return access | (flight == VG_TAKES_OFF ? VG_FLYING : flight == VG_LANDING ? VG_LANDS : 0);
+}
 static inline uint32_t vg_site_kind(const VgSite *site, VgAccess access) {
+    if (site->flight) return vg_weak_kind(access, (VgFlight)site->flight);
     return VG_KIND(access, access == VG_ATOMIC || site->sem >= VG_VOLATILE, site->scope);
 }
 

@@ -165,7 +165,7 @@ static void plain_words(VgTeam *team) {
         VgPlaceMem *cta = &team->cta[rank];
         size_t n = VG_LINES(cta->bytes) * (size_t)(VG_LINE / 4);
         for (size_t i = 0; i < n; i++)
-            cta->history[i] = team->thread->states[cta->history[i] & 0xffff].written |
+            cta->history[i] = team->thread->states[cta->history[i] & 0xffff].kept |
                               (team->gen & 0xffff) << 16;
     }
 }

@@ -48,12 +48,19 @@ uint32_t vg_touch_of(VgWarpMem *warp, const VgSite *site, uint32_t kind, uint32_
                         .gen = warp->team->gen,
                         .clock = warp->clock->at[warp->agent],
                         .site = site->id,
+                        .flight = kind & VG_FLYING ? warp->flight : 0,
                         .agent = (uint16_t)warp->agent,
                         .kind = (uint8_t)kind,
                         .bytes = (uint8_t)bytes };
     warp->cache[slot].key = key;
     warp->cache[slot].id = id;
     return id;
+}
+
+// Of this team: what other teams have in flight is not ordered anyway.
+static bool in_flight(const VgWarpMem *warp, const VgTouch *touch) {
+    if (!(touch->kind & VG_FLYING) || touch->team != warp->team->cluster) return false;
+    return warp->team->warps[touch->agent]->landed < touch->flight;
 }
 
 static bool race(VgWarpMem *warp, const VgTouch *touch, VgFault fault) {
@@ -64,6 +71,7 @@ static bool race(VgWarpMem *warp, const VgTouch *touch, VgFault fault) {
         .known = true, .access = (VgAccess)(touch->kind & VG_KIND_ACCESS), .site = touch->site,
         .cta = touch->team * launch->shape.cluster_ctas + touch->agent / launch->warps_per_cta,
         .warp = touch->agent % launch->warps_per_cta, .same_launch = true,
+        .flying = in_flight(warp, touch),
     };
     return false;
 }
@@ -137,7 +145,7 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
     }
     for (int i = 0; i < n_items; i++) {
         const VgTouch *touch = vg_touch_at(thread->launch, items[i]);
-        bool ordered = vg_touch_ordered(warp, touch), keep = true;
+        bool ordered = !in_flight(warp, touch) && vg_touch_ordered(warp, touch), keep = true;
         bool reads = (touch->kind & VG_KIND_ACCESS) == VG_READ;
         if (touch->bytes & mine->bytes) {
             VgFault fault = ordered ? VG_OK : conflict(warp, touch, mine->kind);

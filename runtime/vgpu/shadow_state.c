@@ -9,7 +9,8 @@
 //   or
 //     is ordered after it;
 //   * a read forgets ordered reads it covers, and keeps writes;
-//   * a read by who has just written there adds nothing.
+//   * a read by who has just written there adds nothing;
+//   * what is in flight is never ordered, until the access that lands it.
 // A read of unwritten bytes is a fault of its own. When states run out all histories of the thread
 // are cut back to their written bytes and interning starts again.
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static void clear_interned(VgMemThread *thread) {
     memset(thread->view_set, 0, VIEW_SLOTS * sizeof *thread->view_set);
     memset(thread->memo, 0, sizeof *thread->memo << VG_MEMO_SHIFT);
     for (uint32_t i = 0; i < FIRST_STATE; i++)
-        thread->states[i] = (VgState){ .written = (uint8_t)i };
+        thread->states[i] = (VgState){ .written = (uint8_t)i, .kept = (uint16_t)i };
     thread->n_states = FIRST_STATE;
     thread->n_touches = 0;
     thread->n_views = 1; // 0 is nobody's
@@ -118,7 +119,11 @@ uint32_t vg_view_of(VgMemThread *thread, uint32_t agent, const uint32_t *clocks)
 
 static uint32_t intern(VgMemThread *thread, const VgSharedTouch *touches, int n, uint32_t written) {
     if (!n) return written;
-    uint32_t slot = (uint32_t)(hash_touches(touches, n, written) >> 24) & (SET_SLOTS - 1);
+    VgSharedTouch flying[VG_MAX_TOUCHES];
+    int n_flying = 0;
+    for (int i = 0; i < n; i++)
+        if (touches[i].kind & VG_FLYING) flying[n_flying++] = touches[i];
+    uint32_t kept = n_flying < n ? intern(thread, flying, n_flying, written) : 0, slot = (uint32_t)(hash_touches(touches, n, written) >> 24) & (SET_SLOTS - 1);
     for (; thread->state_set[slot]; slot = (slot + 1) & (SET_SLOTS - 1)) {
         const VgState *state = &thread->states[thread->state_set[slot]];
         if (state->n == n && state->written == written &&
@@ -131,7 +136,8 @@ static uint32_t intern(VgMemThread *thread, const VgSharedTouch *touches, int n,
         return written; // this access is forgotten with the rest
     }
     uint32_t id = thread->n_states++;
-    thread->states[id] = (VgState){ thread->n_touches, (uint8_t)n, (uint8_t)written };
+    thread->states[id] = (VgState){ thread->n_touches, (uint8_t)n, (uint8_t)written,
+                                    (uint16_t)(n_flying < n ? kept : id) };
     memcpy(thread->touches + thread->n_touches, touches, (size_t)n * sizeof *touches);
     thread->n_touches += (uint32_t)n;
     thread->state_set[slot] = (uint16_t)id;
@@ -156,6 +162,7 @@ static bool race(VgWarpMem *warp, const VgSharedTouch *touch, bool narrow) {
     thread->record.fault = narrow ? VG_SCOPE : VG_RACE;
     thread->record.other = (VgOther){
         .known = true, .access = access, .site = VG_NO_SITE, .same_launch = true,
+        .flying = touch->kind & VG_FLYING,
         .cta = warp->cta - warp->rank + touch->agent / per_cta, .warp = touch->agent % per_cta,
     };
     return false;
@@ -165,6 +172,7 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
     VgMemThread *thread = warp->team->thread;
     const VgState *state = &thread->states[from];
     uint32_t written = state->written, access = kind & VG_KIND_ACCESS, me = warp->agent;
+    uint32_t landing = kind & VG_LANDS ? bytes : 0; // what is still to be found in flight
     VgSharedTouch list[VG_MAX_TOUCHES + 1];
     int n = 0;
     bool add = true;
@@ -174,8 +182,15 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
     }
     for (int i = 0; i < state->n; i++) {
         VgSharedTouch touch = thread->touches[state->at + (uint32_t)i];
-        bool ordered = vg_ordered(warp, touch.agent, touch.clock), narrow;
+        bool flying = touch.kind & VG_FLYING, narrow;
+        bool ordered = !flying && vg_ordered(warp, touch.agent, touch.clock);
         bool reads = access == VG_READ && (touch.kind & VG_KIND_ACCESS) == VG_READ;
+        if (flying && landing & touch.bytes && touch.agent == me &&
+            (touch.kind & VG_KIND_ACCESS) == access) {
+            uint32_t down = landing & touch.bytes;
+            landing &= ~down;
+            touch.bytes &= (uint8_t)~down;
+        }
         if (touch.bytes & bytes) {
             if (!ordered && !reads && !morally_strong(warp, kind, &touch, &narrow))
                 return race(warp, &touch, narrow);
@@ -188,7 +203,8 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
     }
     if (add)
         list[n++] =
-            (VgSharedTouch){ warp->clock->at[me], (uint16_t)me, (uint8_t)kind, (uint8_t)bytes };
+            (VgSharedTouch){ warp->clock->at[me], (uint16_t)me, (uint8_t)(kind & ~VG_LANDS),
+                             (uint8_t)bytes };
     if (n > VG_MAX_TOUCHES) { // the oldest is let go
         memmove(list, list + 1, (size_t)--n * sizeof *list);
         thread->launch->forgotten++;
@@ -201,7 +217,7 @@ bool vg_shared_step(VgWarpMem *warp, uint32_t word, uint32_t kind, uint32_t byte
     VgTeam *team = warp->team;
     VgMemThread *thread = team->thread;
     uint32_t gen = team->gen & 0xffff, from = word & 0xffff, next;
-    if (word >> 16 != gen) from = thread->states[from].written;
+    if (word >> 16 != gen) from = thread->states[from].kept;
     if (!warp->view) vg_view_update(warp);
     if (!thread->launch->races) {
         if (thread->launch->init && (kind & VG_KIND_ACCESS) != VG_WRITE &&

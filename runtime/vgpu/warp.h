@@ -71,7 +71,7 @@ struct VgWarp {
     const VgInstr *pc;        // when not running
     VgFrame *frame, *base;    // of the running split; of the kernel itself
     VgCta *cta;
-    const VgInstr *meet;      // where the running split arrives at its join, NULL: nowhere by branching
+    const VgInstr *meet; // where the running split arrives at its join, NULL: nowhere by branching
     uint64_t warp_instrs, thread_instrs;
     VgWarpMem mem;            // memory.h
     void *async;              // of the async engines
@@ -130,6 +130,7 @@ struct VgGrid {
     uint32_t threads, warps_per_cta, ctas_per_cluster;
     uint64_t n_ctas;
     const char *params;
+    uint64_t workspace;       // of a cooperative launch: what grid-wide barriers use, else 0
     VgLaunchMem *memory;
     void *async;
     _Atomic uint64_t next_cluster, done_clusters, resident;
@@ -148,7 +149,8 @@ struct VgWorker {             // one host thread
     uint64_t clock;           // virtual cycles
     VgCluster *resident, *spare;
     uint64_t warp_instrs, thread_instrs;
-    _Atomic uint64_t steady;  // progress << 8 | times in a row that all its blocks were found spinning
+    _Atomic uint64_t
+        steady; // progress << 8 | times in a row that all its blocks were found spinning
     _Atomic bool idle;        // it has no block and gets none
     uint64_t random;
     VgMemThread *memory;
@@ -172,7 +174,8 @@ struct VgDevice {
 // What runs where, for reports.
 const PtxInstr *vg_source_at(const VgFunc *func, const VgInstr *i); // NULL: made by the decoder
 
-/* Faults (fault.c) ------------------------------------------------------------------------------- */
+/* Faults (fault.c) -------------------------------------------------------------------------------
+ */
 
 // Stops the launch with a report; always returns NULL so that handlers `return vg_fault(...)`.
 const VgInstr *vg_fault(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lanes,
@@ -180,19 +183,20 @@ const VgInstr *vg_fault(VgWarp *w, const VgInstr *i, VgFault kind, uint32_t lane
 // The same for a fault whose record a check of memory.h has filled.
 const VgInstr *vg_fault_record(VgWarp *w, const VgInstr *i, VgFault fault);
 // A finding that does not stop the launch.
-void vg_warn(VgWarp *w, const VgInstr *i, uint32_t lanes, const char *format, ...) PRINTF_LIKE(4, 5);
+void vg_warn(VgWarp *w, const VgInstr *i, uint32_t lanes, const char *format, ...)
+    PRINTF_LIKE(4, 5);
 // A fault of no single warp: deadlock, launch.
 void vg_fault_grid(VgGrid *grid, VgFault kind, const char *text);
 
-/* divergence.c, barrier.c ----------------------------------------------------------------------------------- */
+/* divergence.c, barrier.c ---------------------------------------------------------------------- */
 
 // Blocks the warp at *pc until poll says true; returns NULL.
 const VgInstr *vg_wait(VgWarp *w, const VgInstr *pc, bool (*poll)(VgWarp *),
                        void (*describe)(VgWarp *, Text *), const void *object);
 // For `.sync` instructions with a membermask: true when the lanes `mask` of the running split may
 // execute *i now. False: *next is what the handler must return (other lanes run first, or a fault).
-// After true the running split may have grown: the mask is to be computed anew. `any`: lanes may wait
-// at other instructions of the same kind.
+// After true the running split may have grown: the mask is to be computed anew. `any`: lanes may
+// wait at other instructions of the same kind.
 bool vg_converge(const VgInstr *i, VgWarp *w, uint32_t mask, uint32_t members, bool any,
                  const VgInstr **next);
 // For `.aligned` instructions: all lanes that have not exited are here, else a fault.

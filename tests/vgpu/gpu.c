@@ -15,7 +15,8 @@ void gpu_close(Gpu *gpu) { vg_device_destroy(gpu->device); }
 
 Status gpu_try_load(Gpu *gpu, const char *ptx) {
     Text text = { 0 };
-    if (!strstr(ptx, ".version")) text_add(&text, ".version 9.0\n.target sm_80\n.address_size 64\n");
+    if (!strstr(ptx, ".version"))
+        text_add(&text, ".version 9.0\n.target sm_80\n.address_size 64\n");
     text_add(&text, ptx);
     vg_module_unload(gpu->module);
     Status status = vg_module_load(gpu->device, text.at, text.bytes, &gpu->module);
@@ -46,7 +47,8 @@ void gpu_get(Gpu *gpu, uint64_t from, void *to, size_t bytes) {
     if (vg_mem_read(gpu->memory, from, to, bytes, false) != OK) fail_msg("%s", status_message());
 }
 
-VgFault gpu_launch(Gpu *gpu, const char *name, uint32_t blocks, uint32_t threads, int n_params, ...) {
+VgFault gpu_launch(Gpu *gpu, const char *name, uint32_t blocks, uint32_t threads, int n_params,
+                   ...) {
     uint64_t params[16];
     va_list list;
     va_start(list, n_params);
@@ -54,7 +56,9 @@ VgFault gpu_launch(Gpu *gpu, const char *name, uint32_t blocks, uint32_t threads
     va_end(list);
     VgKernel *kernel = vg_module_kernel(gpu->module, name);
     assert_non_null(kernel);
-    VgLaunch launch = { .kernel = kernel, .grid = { blocks, 1, 1 }, .block = { threads, 1, 1 }, .params = params };
+    VgLaunch launch = {
+        .kernel = kernel, .grid = { blocks, 1, 1 }, .block = { threads, 1, 1 }, .params = params
+    };
     return vg_run(gpu->device, &launch);
 }
 
@@ -67,11 +71,14 @@ static void declare(Text *t, const char *name, int bits) {
 }
 
 static void load(Text *t, const char *name, int bits, int at) {
-    if (bits == 1) text_printf(t, "ld.global.u32 %s_word, [%%rd+%d]; setp.ne.s32 %s, %s_word, 0;\n", name, at, name, name);
+    if (bits == 1)
+        text_printf(t, "ld.global.u32 %s_word, [%%rd+%d]; setp.ne.s32 %s, %s_word, 0;\n", name, at,
+                    name, name);
     else if (bits) text_printf(t, "ld.global.b%d %s, [%%rd+%d];\n", bits, name, at);
 }
 
-void gpu_op(Gpu *gpu, const GpuOp *op, int n, const uint64_t *a, const uint64_t *b, const uint64_t *c, uint64_t *d) {
+void gpu_op(Gpu *gpu, const GpuOp *op, int n, const uint64_t *a, const uint64_t *b,
+            const uint64_t *c, uint64_t *d) {
     Text t = { 0 };
     text_add(&t, ".visible .entry op(.param .u64 data, .param .u64 count) {\n"
                  ".reg .b64 %rd, %off, %n; .reg .b32 %t, %c; .reg .pred %p;\n");
@@ -79,9 +86,11 @@ void gpu_op(Gpu *gpu, const GpuOp *op, int n, const uint64_t *a, const uint64_t 
     declare(&t, "a", op->a);
     declare(&t, "b", op->b);
     declare(&t, "c", op->c);
-    text_add(&t, "mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mad.lo.s32 %t, %c, 32, %t;\n"
-                 "ld.param.u64 %n, [count]; cvt.u64.u32 %off, %t; setp.ge.u64 %p, %off, %n; @%p bra END;\n"
-                 "ld.param.u64 %rd, [data]; mad.wide.u32 %rd, %t, 32, %rd;\n");
+    text_add(
+        &t,
+        "mov.u32 %t, %tid.x; mov.u32 %c, %ctaid.x; mad.lo.s32 %t, %c, 32, %t;\n"
+        "ld.param.u64 %n, [count]; cvt.u64.u32 %off, %t; setp.ge.u64 %p, %off, %n; @%p bra END;\n"
+        "ld.param.u64 %rd, [data]; mad.wide.u32 %rd, %t, 32, %rd;\n");
     load(&t, "d", op->d, 0);
     load(&t, "a", op->a, 8);
     load(&t, "b", op->b, 16);

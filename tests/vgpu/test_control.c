@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divergence, calls, barriers and scheduling: kernels whose every lane's result is known, and misuse
-// that must be reported.
+// Divergence, calls, barriers and scheduling: kernels whose every lane's result is known, and
+// misuse that must be reported.
 #include "tests/vgpu/gpu.h"
 
 #include <stdio.h>
@@ -8,8 +8,10 @@
 
 #define REGS                                                                                       \
     ".reg .b64 %rd<8>; .reg .b32 %r<32>; .reg .pred %p<8>; .reg .f32 %f<4>;\n"
-#define ENTRY(name) ".visible .entry " name "(.param .u64 out) {\n" REGS                          \
-    "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r9, %ctaid.x; mov.u32 %r8, %ntid.x;\n" \
+#define ENTRY(name) \
+    ".visible .entry " name "(.param .u64 out) {\n" REGS \
+    "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; mov.u32 %r9, %ctaid.x; mov.u32 %r8, " \
+    "%ntid.x;\n" \
     "mad.lo.u32 %r9, %r9, %r8, %r1; mad.wide.u32 %rd2, %r9, 4, %rd1;\n"
 #define STORE(r) "st.global.u32 [%rd2], " r ";\n"
 
@@ -22,7 +24,8 @@ static void outputs(Gpu *gpu, const char *ptx, uint32_t blocks, uint32_t threads
     gpu_get(gpu, at, out, 4ull * blocks * threads);
 }
 
-static void expect_fault(Gpu *gpu, const char *ptx, uint32_t blocks, uint32_t threads, VgFault want, const char *says) {
+static void expect_fault(Gpu *gpu, const char *ptx, uint32_t blocks, uint32_t threads, VgFault want,
+                         const char *says) {
     gpu_load(gpu, ptx);
     uint64_t at = gpu_alloc(gpu, 4ull * blocks * threads);
     VgFault fault = gpu_launch(gpu, "k", blocks, threads, 1, at);
@@ -33,14 +36,16 @@ static void expect_fault(Gpu *gpu, const char *ptx, uint32_t blocks, uint32_t th
 static void collatz(void **state) { // loops that lanes leave at different times, with an if inside
     Gpu *gpu = *state;
     uint32_t out[96];
-    outputs(gpu, ENTRY("k")
-        "add.u32 %r2, %r1, 1; mov.u32 %r3, 0;\n"
-        "LOOP: setp.eq.u32 %p1, %r2, 1; @%p1 bra DONE;\n"
-        "and.b32 %r4, %r2, 1; setp.ne.u32 %p2, %r4, 0; @%p2 bra ODD;\n"
-        "shr.u32 %r2, %r2, 1; bra NEXT;\n"
-        "ODD: mad.lo.u32 %r2, %r2, 3, 1;\n"
-        "NEXT: add.u32 %r3, %r3, 1; bra LOOP;\n"
-        "DONE: activemask.b32 %r5; popc.b32 %r5, %r5; mad.lo.u32 %r3, %r5, 1000, %r3;" STORE("%r3") "ret; }", 1, 90, out);
+    outputs(gpu,
+            ENTRY("k") "add.u32 %r2, %r1, 1; mov.u32 %r3, 0;\n"
+                       "LOOP: setp.eq.u32 %p1, %r2, 1; @%p1 bra DONE;\n"
+                       "and.b32 %r4, %r2, 1; setp.ne.u32 %p2, %r4, 0; @%p2 bra ODD;\n"
+                       "shr.u32 %r2, %r2, 1; bra NEXT;\n"
+                       "ODD: mad.lo.u32 %r2, %r2, 3, 1;\n"
+                       "NEXT: add.u32 %r3, %r3, 1; bra LOOP;\n"
+                       "DONE: activemask.b32 %r5; popc.b32 %r5, %r5; mad.lo.u32 %r3, %r5, 1000, "
+                       "%r3;" STORE("%r3") "ret; }",
+            1, 90, out);
     for (uint32_t t = 0; t < 90; t++) {
         uint32_t n = t + 1, steps = 0;
         while (n != 1) n = n & 1 ? 3 * n + 1 : n / 2, steps++;
@@ -52,9 +57,12 @@ static void collatz(void **state) { // loops that lanes leave at different times
 static void early_exit(void **state) { // lanes that left are not waited for
     Gpu *gpu = *state;
     uint32_t out[64];
-    outputs(gpu, ENTRY("k")
-        "setp.lt.u32 %p1, %r1, 7; @%p1 exit; and.b32 %r2, %r1, 1; setp.eq.u32 %p2, %r2, 0;\n"
-        "@%p2 bra EVEN; setp.gt.u32 %p3, %r1, 20; @%p3 ret; EVEN: bar.sync 0; activemask.b32 %r3;" STORE("%r3") "ret; }", 1, 64, out);
+    outputs(gpu,
+            ENTRY("k") "setp.lt.u32 %p1, %r1, 7; @%p1 exit; and.b32 %r2, %r1, 1; setp.eq.u32 %p2, "
+                       "%r2, 0;\n"
+                       "@%p2 bra EVEN; setp.gt.u32 %p3, %r1, 20; @%p3 ret; EVEN: bar.sync 0; "
+                       "activemask.b32 %r3;" STORE("%r3") "ret; }",
+            1, 64, out);
     for (uint32_t t = 0; t < 64; t++) {
         bool lives = t >= 7 && !(t & 1 && t > 20);
         assert_int_equal(out[t], !lives ? 0 : t < 32 ? 0x555fff80 : 0x55555555);
@@ -64,30 +72,38 @@ static void early_exit(void **state) { // lanes that left are not waited for
 static void switch_table(void **state) {
     Gpu *gpu = *state;
     uint32_t out[32];
-    outputs(gpu, ENTRY("k")
-        "rem.u32 %r2, %r1, 5; T: .branchtargets A, B, C, B, A; brx.idx %r2, T;\n"
-        "A: mov.u32 %r3, 100; bra END; B: mov.u32 %r3, 200; bra END; C: mov.u32 %r3, 300;\n"
-        "END: activemask.b32 %r4; popc.b32 %r4, %r4; add.u32 %r3, %r3, %r4;" STORE("%r3") "ret; }", 1, 32, out);
+    outputs(gpu,
+            ENTRY("k") "rem.u32 %r2, %r1, 5; T: .branchtargets A, B, C, B, A; brx.idx %r2, T;\n"
+                       "A: mov.u32 %r3, 100; bra END; B: mov.u32 %r3, 200; bra END; C: mov.u32 "
+                       "%r3, 300;\n"
+                       "END: activemask.b32 %r4; popc.b32 %r4, %r4; add.u32 %r3, %r3, %r4;" STORE(
+                           "%r3") "ret; }",
+            1, 32, out);
     static const uint32_t want[] = { 132, 232, 332, 232, 132 };
     for (int t = 0; t < 32; t++) assert_int_equal(out[t], want[t % 5]);
-    expect_fault(gpu, ENTRY("k") "T: .branchtargets A, A; brx.idx %r1, T; A: ret; }", 1, 3, VG_ILLEGAL_INSTRUCTION,
-                 "index 2 of 2");
+    expect_fault(gpu, ENTRY("k") "T: .branchtargets A, A; brx.idx %r1, T; A: ret; }", 1, 3,
+                 VG_ILLEGAL_INSTRUCTION, "index 2 of 2");
 }
 
 static const char calls_text[] =
     ".func (.param .b32 r) fact(.param .b32 n);\n.func (.param .b32 r) twice(.param .b32 n);\n"
     ".global .u64 table[2] = {fact, twice};\n"
-    ".func (.param .b32 r) fact(.param .b32 n) { .reg .b32 %a, %b; .reg .pred %p; ld.param.u32 %a, [n];\n"
+    ".func (.param .b32 r) fact(.param .b32 n) { .reg .b32 %a, %b; .reg .pred %p; ld.param.u32 %a, "
+    "[n];\n"
     "setp.gt.u32 %p, %a, 1; @%p bra REC; st.param.b32 [r], 1; ret;\n"
-    "REC: sub.u32 %b, %a, 1; { .param .b32 x; st.param.b32 [x], %b; .param .b32 y; call.uni (y), fact, (x); ld.param.b32 %b, [y]; }\n"
+    "REC: sub.u32 %b, %a, 1; { .param .b32 x; st.param.b32 [x], %b; .param .b32 y; call.uni (y), "
+    "fact, (x); ld.param.b32 %b, [y]; }\n"
     "mul.lo.u32 %b, %b, %a; st.param.b32 [r], %b; ret; }\n"
-    ".func (.param .b32 r) twice(.param .b32 n) { .reg .b32 %a; ld.param.u32 %a, [n]; shl.b32 %a, %a, 1; st.param.b32 [r+0], %a; ret; }\n"
-    ENTRY("k")
-    "and.b32 %r2, %r1, 7; shr.u32 %r3, %r1, 3; and.b32 %r3, %r3, 1; mov.u64 %rd3, table; mad.wide.u32 %rd3, %r3, 8, %rd3;\n"
-    "ld.global.u64 %rd4, [%rd3]; setp.ne.u32 %p1, %r2, 3; mov.u32 %r4, 77;\n"
-    "{ .param .b32 x; st.param.b32 [x+0], %r2; .param .b32 y; st.param.b32 [y], %r4; P: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
-    "@%p1 call (y), %rd4, (x), P; ld.param.b32 %r4, [y]; }\n"
-    "activemask.b32 %r5; popc.b32 %r5, %r5; shl.b32 %r5, %r5, 20; or.b32 %r4, %r4, %r5;" STORE("%r4") "ret; }";
+    ".func (.param .b32 r) twice(.param .b32 n) { .reg .b32 %a; ld.param.u32 %a, [n]; shl.b32 %a, "
+    "%a, 1; st.param.b32 [r+0], %a; ret; }\n" ENTRY(
+        "k") "and.b32 %r2, %r1, 7; shr.u32 %r3, %r1, 3; and.b32 %r3, %r3, 1; mov.u64 %rd3, table; "
+             "mad.wide.u32 %rd3, %r3, 8, %rd3;\n"
+             "ld.global.u64 %rd4, [%rd3]; setp.ne.u32 %p1, %r2, 3; mov.u32 %r4, 77;\n"
+             "{ .param .b32 x; st.param.b32 [x+0], %r2; .param .b32 y; st.param.b32 [y], %r4; P: "
+             ".callprototype (.param .b32 _) _ (.param .b32 _);\n"
+             "@%p1 call (y), %rd4, (x), P; ld.param.b32 %r4, [y]; }\n"
+             "activemask.b32 %r5; popc.b32 %r5, %r5; shl.b32 %r5, %r5, 20; or.b32 %r4, %r4, "
+             "%r5;" STORE("%r4") "ret; }";
 
 static void calls(void **state) { // recursion of different depth, through pointers, under a guard
     Gpu *gpu = *state;
@@ -104,11 +120,15 @@ static void calls(void **state) { // recursion of different depth, through point
 static void lock_in_a_warp(void **state) {
     Gpu *gpu = *state;
     uint32_t out[64];
-    outputs(gpu, ".global .u32 lock; .global .u32 count;\n" ENTRY("k")
-        "mov.u64 %rd3, lock; mov.u64 %rd4, count;\n"
-        "SPIN: atom.global.acquire.gpu.cas.b32 %r2, [%rd3], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra SPIN;\n"
-        "ld.relaxed.gpu.global.u32 %r4, [%rd4]; add.u32 %r4, %r4, 1; st.relaxed.gpu.global.u32 [%rd4], %r4;\n"
-        "st.release.gpu.global.u32 [%rd3], 0;" STORE("%r4") "ret; }", 1, 64, out);
+    outputs(gpu,
+            ".global .u32 lock; .global .u32 count;\n" ENTRY(
+                "k") "mov.u64 %rd3, lock; mov.u64 %rd4, count;\n"
+                     "SPIN: atom.global.acquire.gpu.cas.b32 %r2, [%rd3], 0, 1; setp.ne.u32 %p1, "
+                     "%r2, 0; @%p1 bra SPIN;\n"
+                     "ld.relaxed.gpu.global.u32 %r4, [%rd4]; add.u32 %r4, %r4, 1; "
+                     "st.relaxed.gpu.global.u32 [%rd4], %r4;\n"
+                     "st.release.gpu.global.u32 [%rd3], 0;" STORE("%r4") "ret; }",
+            1, 64, out);
     uint64_t seen = 0;
     for (int t = 0; t < 64; t++) seen |= 1ull << (out[t] - 1);
     assert_int_equal(seen, ~0ull);
@@ -118,54 +138,83 @@ static void lock_in_a_warp(void **state) {
 static void blocks_wait_for_blocks(void **state) {
     Gpu *gpu = *state;
     uint32_t out[24 * 32];
-    outputs(gpu, ".global .u32 turn;\n" ENTRY("k")
-        "mov.u64 %rd3, turn; mov.u32 %r2, %ctaid.x; mov.u32 %r7, 23; sub.u32 %r2, %r7, %r2; setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT;\n"
-        "SPIN: ld.acquire.gpu.global.u32 %r3, [%rd3]; setp.ne.u32 %p2, %r3, %r2; @%p2 bra SPIN;\n"
-        "add.u32 %r3, %r3, 1; st.release.gpu.global.u32 [%rd3], %r3; WAIT: bar.sync 0;" STORE("%r2") "ret; }", 24, 32, out);
+    outputs(gpu,
+            ".global .u32 turn;\n" ENTRY(
+                "k") "mov.u64 %rd3, turn; mov.u32 %r2, %ctaid.x; mov.u32 %r7, 23; sub.u32 %r2, "
+                     "%r7, %r2; setp.ne.u32 %p1, %r1, 0; @%p1 bra WAIT;\n"
+                     "SPIN: ld.acquire.gpu.global.u32 %r3, [%rd3]; setp.ne.u32 %p2, %r3, %r2; @%p2 "
+                     "bra SPIN;\n"
+                     "add.u32 %r3, %r3, 1; st.release.gpu.global.u32 [%rd3], %r3; WAIT: bar.sync "
+                     "0;" STORE("%r2") "ret; }",
+            24, 32, out);
     for (uint32_t t = 0; t < 24 * 32; t++) assert_int_equal(out[t], 23 - t / 32);
 }
 
 static void named_barriers(void **state) { // producers arrive, consumers sync; then a reduction
     Gpu *gpu = *state;
     uint32_t out[128];
-    outputs(gpu, ENTRY("k") ".shared .align 4 .b8 box[512]; mov.u32 %r2, box; mad.lo.u32 %r3, %r1, 4, %r2;\n"
-        "setp.ge.u32 %p1, %r1, 64; @%p1 bra CONSUME; mul.lo.u32 %r4, %r1, 3; st.shared.u32 [%r3], %r4; bar.arrive 5, 128; mov.u32 %r5, 0; bra END;\n"
-        "CONSUME: bar.sync 5, 128; ld.shared.u32 %r5, [%r3+-256];\n"
-        "END: setp.eq.u32 %p2, %r5, 9; bar.red.popc.u32 %r6, 0, %p2; setp.lt.u32 %p3, %r1, 128; bar.red.and.pred %p4, 0, %p3;\n"
-        "selp.u32 %r7, 1000, 0, %p4; bar.red.or.pred %p5, 0, %p2; selp.u32 %r8, 5000, 0, %p5; mad.lo.u32 %r6, %r6, 10000, %r7;\n"
-        "add.u32 %r6, %r6, %r8; add.u32 %r6, %r6, %r5;" STORE("%r6") "ret; }", 1, 128, out);
-    for (uint32_t t = 0; t < 128; t++) assert_int_equal(out[t], 10000 + 6000 + (t >= 64 ? (t - 64) * 3 : 0));
+    outputs(
+        gpu,
+        ENTRY("k") ".shared .align 4 .b8 box[512]; mov.u32 %r2, box; mad.lo.u32 %r3, %r1, 4, %r2;\n"
+                   "setp.ge.u32 %p1, %r1, 64; @%p1 bra CONSUME; mul.lo.u32 %r4, %r1, 3; "
+                   "st.shared.u32 [%r3], %r4; bar.arrive 5, 128; mov.u32 %r5, 0; bra END;\n"
+                   "CONSUME: bar.sync 5, 128; ld.shared.u32 %r5, [%r3+-256];\n"
+                   "END: setp.eq.u32 %p2, %r5, 9; bar.red.popc.u32 %r6, 0, %p2; setp.lt.u32 %p3, "
+                   "%r1, 128; bar.red.and.pred %p4, 0, %p3;\n"
+                   "selp.u32 %r7, 1000, 0, %p4; bar.red.or.pred %p5, 0, %p2; selp.u32 %r8, 5000, "
+                   "0, %p5; mad.lo.u32 %r6, %r6, 10000, %r7;\n"
+                   "add.u32 %r6, %r6, %r8; add.u32 %r6, %r6, %r5;" STORE("%r6") "ret; }",
+        1, 128, out);
+    for (uint32_t t = 0; t < 128; t++)
+        assert_int_equal(out[t], 10000 + 6000 + (t >= 64 ? (t - 64) * 3 : 0));
 }
 
-static void warp_sync(void **state) { // halves that have parted meet at bar.warp.sync and at a shuffle
+static void
+warp_sync(void **state) { // halves that have parted meet at bar.warp.sync and at a shuffle
     Gpu *gpu = *state;
     uint32_t out[32];
-    outputs(gpu, ENTRY("k")
-        "setp.lt.u32 %p1, %r1, 16; @%p1 bra LOW; mov.u32 %r2, 1; bar.warp.sync -1; add.u32 %r2, %r2, 10; bra BOTH;\n"
-        "LOW: mov.u32 %r2, 2; bar.warp.sync -1; add.u32 %r2, %r2, 20;\n"
-        "BOTH: shfl.sync.bfly.b32 %r3|%p2, %r2, 16, 31, -1;" STORE("%r3") "ret; }", 1, 32, out);
+    outputs(gpu,
+            ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra LOW; mov.u32 %r2, 1; bar.warp.sync -1; "
+                       "add.u32 %r2, %r2, 10; bra BOTH;\n"
+                       "LOW: mov.u32 %r2, 2; bar.warp.sync -1; add.u32 %r2, %r2, 20;\n"
+                       "BOTH: shfl.sync.bfly.b32 %r3|%p2, %r2, 16, 31, -1;" STORE("%r3") "ret; }",
+            1, 32, out);
     for (int t = 0; t < 32; t++) assert_int_equal(out[t], t < 16 ? 11 : 22);
 }
 
 static void misuse(void **state) {
     Gpu *gpu = *state;
-    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; bar.sync 0; ret; L: bar.sync 1; ret; }", 1, 32,
-                 VG_DIVERGED, "have diverged");
-    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; shfl.sync.idx.b32 %r2, %r1, 0, 31, 1; L: ret; }", 1,
-                 32, VG_DIVERGED, "not in the membermask");
-    expect_fault(gpu, ENTRY("k") "shfl.sync.idx.b32 %r2, %r1, 9, 31, 255; ret; }", 1, 8, VG_DIVERGED, "do not take part");
-    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 64; @%p1 bra L; bar.sync 0, 64; L: ret; }", 1, 96, VG_DEADLOCK,
-                 "barrier 0: 32 of 64 threads arrived");
-    expect_fault(gpu, ENTRY("k") "bar.arrive 3, 64; bar.arrive 3, 64; ret; }", 1, 32, VG_BARRIER, "expected a multiple of 32");
-    expect_fault(gpu, ENTRY("k") "bar.arrive 3, 64; bar.arrive 3, 64; ret; }", 1, 64, VG_BARRIER, "arrived in this phase");
+    expect_fault(
+        gpu,
+        ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; bar.sync 0; ret; L: bar.sync 1; ret; }",
+        1, 32, VG_DIVERGED, "have diverged");
+    expect_fault(gpu,
+                 ENTRY("k") "setp.lt.u32 %p1, %r1, 16; @%p1 bra L; shfl.sync.idx.b32 %r2, %r1, 0, "
+                            "31, 1; L: ret; }",
+                 1, 32, VG_DIVERGED, "not in their membermask");
+    expect_fault(gpu, ENTRY("k") "shfl.sync.idx.b32 %r2, %r1, 9, 31, 255; ret; }", 1, 8,
+                 VG_DIVERGED, "do not take part");
+    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 64; @%p1 bra L; bar.sync 0, 64; L: ret; }",
+                 1, 96, VG_DEADLOCK, "barrier 0: 32 of 64 threads arrived");
+    expect_fault(gpu, ENTRY("k") "bar.arrive 3, 64; bar.arrive 3, 64; ret; }", 1, 32, VG_BARRIER,
+                 "expected a multiple of 32");
+    expect_fault(gpu, ENTRY("k") "bar.arrive 3, 64; bar.arrive 3, 64; ret; }", 1, 64, VG_BARRIER,
+                 "arrived in this phase");
     expect_fault(gpu, ENTRY("k") "bar.sync 16; ret; }", 1, 32, VG_BARRIER, "there are 16");
-    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 4; @%p1 bra.uni L; L: ret; }", 1, 32, VG_DIVERGED, "bra.uni");
-    expect_fault(gpu, ENTRY("k") "setp.eq.u32 %p1, %r1, 37; @%p1 trap; ret; }", 1, 64, VG_TRAP, "lane 5, thread (37,0,0)");
-    expect_fault(gpu, ".global .u32 flag;" ENTRY("k")
-        "mov.u64 %rd3, flag; S: ld.volatile.global.u32 %r2, [%rd3]; setp.eq.u32 %p1, %r2, 0; @%p1 bra S; ret; }", 3, 64,
-        VG_DEADLOCK, "spin on memory that nobody will change");
-    expect_fault(gpu, ".func f(.param .b32 n) { .reg .b32 %a; ld.param.u32 %a, [n]; { .param .b32 x; st.param.b32 [x], %a; call f, (x); } ret; }\n"
-        ENTRY("k") "{ .param .b32 x; st.param.b32 [x], %r1; call f, (x); } ret; }", 1, 32, VG_ILLEGAL_ADDRESS, "nested too deeply");
+    expect_fault(gpu, ENTRY("k") "setp.lt.u32 %p1, %r1, 4; @%p1 bra.uni L; L: ret; }", 1, 32,
+                 VG_DIVERGED, "bra.uni");
+    expect_fault(gpu, ENTRY("k") "setp.eq.u32 %p1, %r1, 37; @%p1 trap; ret; }", 1, 64, VG_TRAP,
+                 "lane 5, thread (37,0,0)");
+    expect_fault(
+        gpu,
+        ".global .u32 flag;" ENTRY("k") "mov.u64 %rd3, flag; S: ld.volatile.global.u32 %r2, "
+                                        "[%rd3]; setp.eq.u32 %p1, %r2, 0; @%p1 bra S; ret; }",
+        3, 64, VG_DEADLOCK, "spin on memory that nobody will change");
+    expect_fault(gpu,
+                 ".func f(.param .b32 n) { .reg .b32 %a; ld.param.u32 %a, [n]; { .param .b32 x; "
+                 "st.param.b32 [x], %a; call f, (x); } ret; }\n" ENTRY(
+                     "k") "{ .param .b32 x; st.param.b32 [x], %r1; call f, (x); } ret; }",
+                 1, 32, VG_ILLEGAL_ADDRESS, "nested too deeply");
 }
 
 // The same results whatever the order of warps and splits.
@@ -191,10 +240,11 @@ static int teardown(void **state) { gpu_close(*state); return 0; }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collatz), cmocka_unit_test(early_exit), cmocka_unit_test(switch_table),
-        cmocka_unit_test(calls), cmocka_unit_test(lock_in_a_warp), cmocka_unit_test(blocks_wait_for_blocks),
-        cmocka_unit_test(named_barriers), cmocka_unit_test(warp_sync), cmocka_unit_test(misuse),
-        cmocka_unit_test(any_schedule),
+        cmocka_unit_test(collatz),        cmocka_unit_test(early_exit),
+        cmocka_unit_test(switch_table),   cmocka_unit_test(calls),
+        cmocka_unit_test(lock_in_a_warp), cmocka_unit_test(blocks_wait_for_blocks),
+        cmocka_unit_test(named_barriers), cmocka_unit_test(warp_sync),
+        cmocka_unit_test(misuse),         cmocka_unit_test(any_schedule),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -16,8 +16,9 @@ static PtxModule *parse(Arena *arena, const char *text) {
 
 static void tokens(void **state) {
     (void)state;
-    static const char text[] = "ld.shared::cta.u32 %r1, [$L_x+0x10]; // c\n/* a\nb */ 0f3F800000 0d4000000000000000 "
-                               "1.5 017 0b101 12U \"s\\\"t\" @!p";
+    static const char text[] =
+        "ld.shared::cta.u32 %r1, [$L_x+0x10]; // c\n/* a\nb */ 0f3F800000 0d4000000000000000 "
+        "1.5 017 0b101 12U \"s\\\"t\" @!p";
     PtxLexer x = { text, text + sizeof text - 1, 1 };
     PtxToken t[40];
     int n = 0;
@@ -50,17 +51,22 @@ static const char module_text[] =
     ".visible .global .align 4 .f32 table[2][3] = {{0f3F800000, 2.0, -1.5}, {0f00000000}};\n"
     ".global .u64 fs[2] = {f, generic(table)+8};\n"
     ".const .u16 k = 65535; .global .b8 str[] = {104, 105, 0};\n"
-    ".weak .func (.param .align 16 .b8 ret[16]) f (.param .u64 .ptr .global .align 8 p, .param .b32 q)\n;\n"
-    ".func (.param .align 16 .b8 ret[16]) f (.param .u64 .ptr .global .align 8 p, .param .b32 q) .noreturn { ret; }\n"
-    ".visible .entry k1(.param .u64 a, .param .align 64 .b8 blob[128]) .maxntid 384, 1, 1 .minnctapersm 2\n"
+    ".weak .func (.param .align 16 .b8 ret[16]) f (.param .u64 .ptr .global .align 8 p, .param "
+    ".b32 q)\n;\n"
+    ".func (.param .align 16 .b8 ret[16]) f (.param .u64 .ptr .global .align 8 p, .param .b32 q) "
+    ".noreturn { ret; }\n"
+    ".visible .entry k1(.param .u64 a, .param .align 64 .b8 blob[128]) .maxntid 384, 1, 1 "
+    ".minnctapersm 2\n"
     ".explicitcluster .reqnctapercluster 2,1,1 .maxclusterrank 8\n{\n"
     ".reg .pred %p<3>; .reg .b32 %r<10>, x; .reg .b64 %rd<4>; .reg .f32 %f<2>;\n"
     ".shared .align 16 .b8 tile[256];\n"
     ".loc 1 7 3, function_name $L__info+4, inlined_at 2 30 5\n"
     "{ .reg .b32 x; LAB: mov.u32 x, %tid.x; @!%p1 bra LAB; }\n"
     "{ .reg .b64 x; LAB: mov.b64 {%r1, %r2}, x; @%p2 bra.uni LAB; }\n"
-    "ld.global.v4.u32 {%r1, _, %r3, %r4}, [%rd1+-16]; setp.lt.and.s32 %p1|%p2, %r1, -(3+4)*2, !%p1;\n"
-    "ts: .branchtargets A, B, A;\n proto: .callprototype (.param .b32 _) _ (.param .b32 _, .param .b64 _);\n"
+    "ld.global.v4.u32 {%r1, _, %r3, %r4}, [%rd1+-16]; setp.lt.and.s32 %p1|%p2, %r1, -(3+4)*2, "
+    "!%p1;\n"
+    "ts: .branchtargets A, B, A;\n proto: .callprototype (.param .b32 _) _ (.param .b32 _, .param "
+    ".b64 _);\n"
     "brx.idx %r1, ts; A: mov.u64 %rd1, dyn+4; B: .pragma \"nounroll\"; ret;\n}\n"
     ".section .debug_str { .b8 1, 2, 3 { } }\n";
 
@@ -117,7 +123,8 @@ static void whole_module(void **state) {
 }
 
 // {text, what the message must hold}. The line is that of the wrong token.
-static const struct { const char *text, *says; } wrong[] = {
+static const struct { const char *text, *says;
+} wrong[] = {
     { "mov", "expected .version" },
     { ".version 9.0\n.target sm_80\n.address_size 32\n", "64-bit addresses" },
     { HEAD "/* never ends", "PTX line 4" },
@@ -140,7 +147,8 @@ static const struct { const char *text, *says; } wrong[] = {
     { HEAD ".global .u32 x[2] = {1,2,3};", "more initialisers" },
     { HEAD ".global .u64 x = nobody;", "has no address" },
     { HEAD ".entry k() { call nobody; }", "no function or prototype 'nobody'" },
-    { HEAD ".func f(.param .b32 x) { ret; } .entry k() { call f; }", "0 arguments given, the function has 1" },
+    { HEAD ".func f(.param .b32 x) { ret; } .entry k() { call f; }",
+      "0 arguments given, the function has 1" },
     { ".version 9.0\n.target sm_90a\n.address_size 64\n", "runs only on it" },
     { ".version 9.0\n.target sm_100\n.address_size 64\n", "newer device" },
 };
@@ -152,13 +160,15 @@ static void errors(void **state) {
         VgModule *m;
         Status status = vg_module_load(gpu.device, wrong[k].text, strlen(wrong[k].text), &m);
         if (status == OK || !strstr(status_message(), wrong[k].says))
-            fail_msg("%s\ngives: %s\nexpected: %s", wrong[k].text, status == OK ? "no error" : status_message(), wrong[k].says);
+            fail_msg("%s\ngives: %s\nexpected: %s", wrong[k].text,
+                     status == OK ? "no error" : status_message(), wrong[k].says);
         assert_null(m);
     }
     gpu_close(&gpu);
 }
 
-// Every prefix of a module, and the module with each byte replaced, is taken or refused, nothing worse.
+// Every prefix of a module, and the module with each byte replaced, is taken or refused, nothing
+// worse.
 static void damaged(void **state) {
     (void)state;
     Gpu gpu = gpu_open("sm_90a", 1);
