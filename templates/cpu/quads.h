@@ -91,19 +91,19 @@ typedef struct Quad {
 
 // The blocks below, which come next, are fetched meanwhile: the second one, since with few steps a
 // block takes less time than memory does.
-INLINE void quad_(const int pairs, const Quad *q) {
+INLINE void quad_(const int pairs, const Quad *whole) {
+    const Quad q = *whole; // which stores to c cannot change
     for (int64_t i = 2 * QUAD; i < 3 * QUAD; i++) {
-        for (int64_t j = 0; j < q->columns; j += LANES)
-            __builtin_prefetch(q->c + i * q->c_row + j, 1);
+        for (int64_t j = 0; j < q.columns; j += LANES) __builtin_prefetch(q.c + i * q.c_row + j, 1);
     }
 #if defined __AVX512F__
-    if (q->rows == QUAD && q->columns == WIDE_PANEL && (!pairs || PAIR_ROWS == 14)) {
-        const int32_t *a = q->a, *panel = q->panel;
-        float *c = q->c;
+    if (q.rows == QUAD && q.columns == WIDE_PANEL && (!pairs || PAIR_ROWS == 14)) {
+        const int32_t *a = q.a, *panel = q.panel;
+        float *c = q.c;
         V acc[QUAD][QUAD];
         UNROLL
         for (int i = 0; i < QUAD * QUAD; i++) acc[i / QUAD][i % QUAD] = v_splat(0.0f);
-        for (int64_t s = 0; s < q->steps; s++, a += QUAD, panel += WIDE_PANEL) {
+        for (int64_t s = 0; s < q.steps; s++, a += QUAD, panel += WIDE_PANEL) {
             UNROLL
             for (int i = 0; i < QUAD; i++) {
                 VI x = vi_splat(a[i]);
@@ -113,29 +113,29 @@ INLINE void quad_(const int pairs, const Quad *q) {
             }
         }
         UNROLL
-        for (int i = 0; i < QUAD; i++, c += q->c_row) {
+        for (int i = 0; i < QUAD; i++, c += q.c_row) {
             UNROLL
             for (int j = 0; j < QUAD; j++) {
                 float *to = c + j * LANES;
-                v_store(to, q->mode == GEMM_ADD ? v_load(to) + acc[i][j] : acc[i][j]);
+                v_store(to, q.mode == GEMM_ADD ? v_load(to) + acc[i][j] : acc[i][j]);
             }
         }
         return;
     }
 #endif
     const int wide = (pairs ? PAIR_WIDE : FLOAT_WIDE) == 2 ? QUAD : 1;
-    for (int64_t j = 0; j < q->columns; j += wide * LANES) {
-        Block b = {.a = q->a,
+    for (int64_t j = 0; j < q.columns; j += wide * LANES) {
+        Block b = {.a = q.a,
                    .a_row = 1,
                    .a_step = QUAD,
-                   .panel = q->panel + j,
-                   .steps = q->steps,
-                   .c = q->c + j,
-                   .c_row = q->c_row,
-                   .columns = q->columns - j,
-                   .mode = q->mode,
-                   .ahead = (const char *)q->a};
-        block_rows_(pairs, QUAD, wide, WIDE_PANEL, q->rows, &b);
+                   .panel = q.panel + j,
+                   .steps = q.steps,
+                   .c = q.c + j,
+                   .c_row = q.c_row,
+                   .columns = q.columns - j,
+                   .mode = q.mode,
+                   .ahead = (const char *)q.a};
+        block_rows_(pairs, QUAD, wide, WIDE_PANEL, q.rows, &b);
     }
 }
 SHARED void gemm_quad_floats(const Quad *q) { quad_(0, q); }
