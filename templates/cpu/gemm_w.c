@@ -37,7 +37,7 @@ static void tile_$entry($parameters int64_t tile) {
             g_at[i] = g + row * N + n0;
         }
         int mode = ADD || from > begin ? GEMM_ADD : GEMM_START;
-_Alignas(64) int32_t a[RANGE_K * MAX_STEPS], b[WIDE_PANEL * MAX_STEPS];
+        _Alignas(64) int32_t a[RANGE_K * MAX_STEPS], b[WIDE_PANEL * MAX_STEPS];
         const int64_t steps = PAIRS ? up(rows, 2) : rows, padded = up(steps, QUAD) * QUAD;
         for (int64_t k = 0; k < wide_k; k += LANES)
             $pack_x(a + k * padded, x_at, rows, steps, k, wide_k - k);
@@ -45,12 +45,15 @@ _Alignas(64) int32_t a[RANGE_K * MAX_STEPS], b[WIDE_PANEL * MAX_STEPS];
             int64_t columns = min_of(WIDE_PANEL, wide_n - n);
             $pack_g(b, g_at, rows, steps, n, columns);
             for (int64_t k = 0; k < wide_k; k += QUAD) {
+                float *c = to + k * N + n;
+                int last = k + AHEAD >= wide_k; // then the next columns' first rows
                 Quad q = {.a = a + k * padded,
                           .panel = b,
                           .steps = steps,
                           .rows = min_of(QUAD, wide_k - k),
                           .columns = columns,
-                          .c = to + k * N + n,
+                          .c = c,
+                          .ahead = c + AHEAD * N + (last ? WIDE_PANEL - wide_k * N : 0),
                           .c_row = N,
                           .mode = mode};
                 gemm_quad_$kind(&q);

@@ -80,24 +80,28 @@ PACK_WIDE_(pairs, bf16)
 PACK_WIDE_(floats, float)
 PACK_WIDE_(floats, bf16)
 
-// Operands of a block of the result, c[rows <= 4, columns <= 64].
+// Operands of a block of the result, c[rows <= 4, columns <= 64]. `ahead`: one that comes AHEAD rows
+// later. It is fetched meanwhile, and from so far since with few steps a block takes less time than
+// memory does; into the second cache, since rows at a multiple of 4096 bytes share few sets of the
+// first.
+enum { AHEAD = 4 * QUAD };
 typedef struct Quad {
     const int32_t *a, *panel;
     int64_t steps, rows, columns;
     float *c;
+    const float *ahead;
     int64_t c_row;
     int mode;
 } Quad;
 
-// The blocks below, which come next, are fetched meanwhile: the second one, since with few steps a
-// block takes less time than memory does.
 INLINE void quad_(const int pairs, const Quad *whole) {
     const Quad q = *whole; // which stores to c cannot change
-    for (int64_t i = 2 * QUAD; i < 3 * QUAD; i++) {
-        for (int64_t j = 0; j < q.columns; j += LANES) __builtin_prefetch(q.c + i * q.c_row + j, 1);
+    for (int64_t i = 0; i < QUAD; i++) {
+        for (int64_t j = 0; j < q.columns; j += LANES)
+            __builtin_prefetch(q.ahead + i * q.c_row + j, 0, 2);
     }
 #if defined __AVX512F__
-    if (q.rows == QUAD && q.columns == WIDE_PANEL && (!pairs || PAIR_ROWS == 14)) {
+    if (q.rows == QUAD && q.columns == WIDE_PANEL && (!pairs || PAIRS_AT_ONCE)) {
         const int32_t *a = q.a, *panel = q.panel;
         float *c = q.c;
         V acc[QUAD][QUAD];
