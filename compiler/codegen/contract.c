@@ -92,7 +92,7 @@ static void choose_copy(Contract *c) {
             c->copy || (c->pairs && c->in[i] % 2) || apart * c->in[i] * bytes % ALIKE_BYTES == 0;
         longest = max_i64(longest, c->in[i]);
     }
-    int64_t limit = c->pre ? longest : (c->copy ? 2048 : 16384) / bytes;
+    int64_t limit = c->pre ? longest : (c->copy ? 4096 : 16384) / bytes;
     c->steps = round_up(div_up(longest, div_up(longest, limit)), PANEL);
     for (int i = 0; i < c->terms; i++) c->pieces += div_up(c->in[i], c->steps);
     c->copy_row = c->steps + 64 / bytes;
