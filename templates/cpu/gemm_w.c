@@ -39,6 +39,7 @@ static void tile_$entry($parameters int64_t tile) {
         int mode = ADD || from > begin ? GEMM_ADD : GEMM_START;
         _Alignas(64) int32_t a[RANGE_K * MAX_STEPS], b[WIDE_PANEL * MAX_STEPS];
         const int64_t steps = PAIRS ? up(rows, 2) : rows, padded = up(steps, QUAD) * QUAD;
+        const int64_t ahead = rows_ahead(steps);
         for (int64_t k = 0; k < wide_k; k += LANES)
             $pack_x(a + k * padded, x_at, rows, steps, k, wide_k - k);
         for (int64_t n = 0; n < wide_n; n += WIDE_PANEL) {
@@ -46,14 +47,14 @@ static void tile_$entry($parameters int64_t tile) {
             $pack_g(b, g_at, rows, steps, n, columns);
             for (int64_t k = 0; k < wide_k; k += QUAD) {
                 float *c = to + k * N + n;
-                int last = k + AHEAD >= wide_k; // then the next columns' first rows
+                int last = k + ahead >= wide_k; // then the next columns' first rows
                 Quad q = {.a = a + k * padded,
                           .panel = b,
                           .steps = steps,
                           .rows = min_of(QUAD, wide_k - k),
                           .columns = columns,
                           .c = c,
-                          .ahead = c + AHEAD * N + (last ? WIDE_PANEL - wide_k * N : 0),
+                          .ahead = c + ahead * N + (last ? WIDE_PANEL - wide_k * N : 0),
                           .c_row = N,
                           .mode = mode};
                 gemm_quad_$kind(&q);

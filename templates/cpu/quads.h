@@ -55,7 +55,8 @@ INLINE void turn_quarters_(VI q[QUAD]) {
         for (int64_t s = 0; s < padded; s += QUAD, to += QUAD * QUAD) {                            \
             VI q[QUAD];                                                                            \
             UNROLL                                                                                 \
-            for (int i = 0; i < QUAD; i++) q[i] = step_##kind##_##type##_(row, rows, s + i, at, n); \
+            for (int i = 0; i < QUAD; i++)                                                         \
+                q[i] = step_##kind##_##type##_(row, rows, s + i, at, n);                           \
             turn_quarters_(q);                                                                     \
             UNROLL                                                                                 \
             for (int j = 0; j < QUAD; j++) vi_store(to + j * QUAD * padded, q[j]);                 \
@@ -80,11 +81,12 @@ PACK_WIDE_(pairs, bf16)
 PACK_WIDE_(floats, float)
 PACK_WIDE_(floats, bf16)
 
-// Operands of a block of the result, c[rows <= 4, columns <= 64]. `ahead`: one that comes AHEAD rows
-// later. It is fetched meanwhile, and from so far since with few steps a block takes less time than
-// memory does; into the second cache, since rows at a multiple of 4096 bytes share few sets of the
-// first.
-enum { AHEAD = 4 * QUAD };
+// Operands of a block of the result, c[rows <= 4, columns <= 64]. `ahead`: the one after the next,
+// which is fetched meanwhile. With few steps a block takes less time than memory does: then it is
+// one farther off, and fetched into the second cache, since rows at a multiple of 4096 bytes share
+// few sets of the first.
+enum { FEW_STEPS = 32 };
+INLINE int64_t rows_ahead(int64_t steps) { return (steps > FEW_STEPS ? 2 : 4) * QUAD; }
 typedef struct Quad {
     const int32_t *a, *panel;
     int64_t steps, rows, columns;
@@ -94,39 +96,61 @@ typedef struct Quad {
     int mode;
 } Quad;
 
-INLINE void quad_(const int pairs, const Quad *whole) {
-    const Quad q = *whole; // which stores to c cannot change
+INLINE void quad_fetch_(const Quad *q, const int64_t columns, const int few) {
+    UNROLL
     for (int64_t i = 0; i < QUAD; i++) {
-        for (int64_t j = 0; j < q.columns; j += LANES)
-            __builtin_prefetch(q.ahead + i * q.c_row + j, 0, 2);
+        UNROLL
+        for (int64_t j = 0; j < WIDE_PANEL; j += LANES) {
+            if (j >= columns) continue;
+            const float *at = q->ahead + i * q->c_row + j;
+            if (few)
+                __builtin_prefetch(at, 0, 2);
+            else
+                __builtin_prefetch(at, 1);
+        }
     }
-#if defined __AVX512F__
-    if (q.rows == QUAD && q.columns == WIDE_PANEL && (!pairs || PAIRS_AT_ONCE)) {
-        const int32_t *a = q.a, *panel = q.panel;
-        float *c = q.c;
-        V acc[QUAD][QUAD];
+}
+
+// A full block.
+INLINE void quad_full_(const int pairs, const Quad *q) {
+    const int32_t *a = q->a, *panel = q->panel;
+    float *c = q->c;
+    const int64_t c_row = q->c_row;
+    const int add = q->mode == GEMM_ADD;
+    V acc[QUAD][QUAD];
+    if (q->steps > FEW_STEPS)
+        quad_fetch_(q, WIDE_PANEL, 0);
+    else
+        quad_fetch_(q, WIDE_PANEL, 1);
+    UNROLL
+    for (int i = 0; i < QUAD * QUAD; i++) acc[i / QUAD][i % QUAD] = v_splat(0.0f);
+    for (int64_t s = q->steps; s > 0; s--, a += QUAD, panel += WIDE_PANEL) {
         UNROLL
-        for (int i = 0; i < QUAD * QUAD; i++) acc[i / QUAD][i % QUAD] = v_splat(0.0f);
-        for (int64_t s = 0; s < q.steps; s++, a += QUAD, panel += WIDE_PANEL) {
+        for (int i = 0; i < QUAD; i++) {
+            VI x = vi_splat(a[i]);
             UNROLL
-            for (int i = 0; i < QUAD; i++) {
-                VI x = vi_splat(a[i]);
-                UNROLL
-                for (int j = 0; j < QUAD; j++)
-                    acc[i][j] = v_dot(pairs, acc[i][j], x, vi_load(panel + j * LANES));
-            }
+            for (int j = 0; j < QUAD; j++)
+                acc[i][j] = v_dot(pairs, acc[i][j], x, vi_load(panel + j * LANES));
         }
+    }
+    UNROLL
+    for (int i = 0; i < QUAD; i++, c += c_row) {
         UNROLL
-        for (int i = 0; i < QUAD; i++, c += q.c_row) {
-            UNROLL
-            for (int j = 0; j < QUAD; j++) {
-                float *to = c + j * LANES;
-                v_store(to, q.mode == GEMM_ADD ? v_load(to) + acc[i][j] : acc[i][j]);
-            }
+        for (int j = 0; j < QUAD; j++) {
+            float *to = c + j * LANES;
+            v_store(to, add ? v_load(to) + acc[i][j] : acc[i][j]);
         }
+    }
+}
+
+INLINE void quad_(const int pairs, const Quad *whole) {
+    const Quad q = *whole;
+    const int at_once = pairs ? PAIRS_AT_ONCE : FLOAT_WIDE == 2;
+    if (at_once && q.rows == QUAD && q.columns == WIDE_PANEL) {
+        quad_full_(pairs, &q);
         return;
     }
-#endif
+    quad_fetch_(&q, q.columns, 0);
     const int wide = (pairs ? PAIR_WIDE : FLOAT_WIDE) == 2 ? QUAD : 1;
     for (int64_t j = 0; j < q.columns; j += wide * LANES) {
         Block b = {.a = q.a,
@@ -142,5 +166,5 @@ INLINE void quad_(const int pairs, const Quad *whole) {
         block_rows_(pairs, QUAD, wide, WIDE_PANEL, q.rows, &b);
     }
 }
-SHARED void gemm_quad_floats(const Quad *q) { quad_(0, q); }
-SHARED void gemm_quad_pairs(const Quad *q) { quad_(1, q); }
+INLINE void gemm_quad_floats(const Quad *q) { quad_(0, q); }
+INLINE void gemm_quad_pairs(const Quad *q) { quad_(1, q); }
