@@ -92,7 +92,7 @@ static void choose_copy(Contract *c) {
             c->copy || (c->pairs && c->in[i] % 2) || apart * c->in[i] * bytes % ALIKE_BYTES == 0;
         longest = max_i64(longest, c->in[i]);
     }
-    int64_t limit = c->pre ? longest : (c->copy ? 2048 : 16384) / bytes;
+    int64_t limit = c->pre ? longest : (c->copy ? 4096 : 16384) / bytes;
     c->steps = round_up(div_up(longest, div_up(longest, limit)), PANEL);
     for (int i = 0; i < c->terms; i++) c->pieces += div_up(c->in[i], c->steps);
     c->copy_row = c->steps + 64 / bytes;
@@ -340,24 +340,13 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
 
 // Both operands are packed anew for every tile, so tiles are large, and rather square than long.
 static void cut_weights(const KernelDesc *d, int64_t problems, int64_t *k, int64_t *n) {
-    if (d->precision == PRECISION_BF16) {
-        *k = even(d->k, 1024, PANEL), *n = even(d->n, 1024, 2 * PANEL);
-        while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES / 2) {
-            if (*n > 2 * PANEL && *n >= *k)
-                *n = round_up(*n / 2, 2 * PANEL);
-            else if (*k > PANEL)
-                *k = round_up(*k / 2, PANEL);
-            else
-                break;
-        }
-        return;
-    }
-    *k = 112, *n = 256; // 8 blocks of rows, and what stays near of both operands
-    while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES) {
-        if (*n > 64)
-            *n /= 2;
-        else if (*k > 28)
-            *k /= 2;
+    *k = even(d->k, d->precision == PRECISION_BF16 ? 1024 : 512, PANEL);
+    *n = even(d->n, 1024, 2 * PANEL);
+    while (problems * div_up(d->k, *k) * div_up(d->n, *n) < ENOUGH_TILES / 2) {
+        if (*n > 2 * PANEL && *n >= *k)
+            *n = round_up(*n / 2, 2 * PANEL);
+        else if (*k > PANEL)
+            *k = round_up(*k / 2, PANEL);
         else
             break;
     }
@@ -400,10 +389,10 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
     fill(&f, "x_type", x_type);
     fill(&f, "g_type", c_type(d->g));
     fill(&f, "x", d->pre.n_stores ? "0" : "x");
-    fill(&f, "pack_x", arena_printf(arena, "pack_quads_%s", x_type));
-    fill(&f, "pack_g", arena_printf(arena, "pack_wide_%s", c_type(d->g)));
-    fill(&f, "move_x", arena_printf(arena, "rows_%s_float", x_type));
-    fill(&f, "move_g", arena_printf(arena, "rows_%s_float", c_type(d->g)));
+    const char *kind = pairs ? "pairs" : "floats";
+    fill(&f, "kind", kind);
+    fill(&f, "pack_x", arena_printf(arena, "pack_quads_%s_%s", kind, x_type));
+    fill(&f, "pack_g", arena_printf(arena, "pack_wide_%s_%s", kind, c_type(d->g)));
     fill(&f, "storage",
          d->pre.n_stores && 256 * d->k * 4 > STACK / 2 ? "static _Thread_local" : "");
     fill(&f, "offsets", d->experts ? "offsets" : "0");

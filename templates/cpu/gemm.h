@@ -91,49 +91,14 @@ SHARED void block_store(int64_t rows, int64_t wide, const float *sums, const Blo
     }
 }
 
-INLINE void float_rows_(const int rows, const int wide, const Block *b) {
-    _Alignas(64) float sums[MAX_BLOCK_ROWS * MAX_WIDE * LANES];
-    V acc[MAX_BLOCK_ROWS][MAX_WIDE];
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        UNROLL
-        for (int j = 0; j < wide; j++) acc[i][j] = v_splat(0.0f);
-    }
-    if (b->mode == GEMM_CONTINUE) {
-        block_load(rows, wide, sums, b);
-        UNROLL
-        for (int i = 0; i < rows; i++) {
-            UNROLL
-            for (int j = 0; j < wide; j++) acc[i][j] = v_load(sums + (i * wide + j) * LANES);
-        }
-    }
-    const float *a = b->a, *panel = b->panel;
-    const char *ahead = b->ahead;
-    for (int64_t s = 0; s < b->steps; s++) {
-        __builtin_prefetch(ahead);
-        V w[MAX_WIDE];
-        UNROLL
-        for (int j = 0; j < wide; j++) w[j] = v_load(panel + j * LANES);
-        UNROLL
-        for (int i = 0; i < rows; i++) {
-            V x = v_splat(a[i * b->a_row]);
-            UNROLL
-            for (int j = 0; j < wide; j++) acc[i][j] = v_fma(x, w[j], acc[i][j]);
-        }
-        a += b->a_step, panel += PANEL, ahead += b->ahead_step;
-    }
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        UNROLL
-        for (int j = 0; j < wide; j++) v_store(sums + (i * wide + j) * LANES, acc[i][j]);
-    }
-    block_store(rows, wide, sums, b);
+// One multiply-add, of floats or pairs.
+INLINE V v_dot(const int pairs, V sum, VI a, VI b) {
+    return pairs ? v_dot_pairs(sum, a, b) : v_fma((V)a, (V)b, sum);
 }
 
-// `panel_step`: pairs from one step of the panel to the next.
-// `there`: rows that are in c.
-INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step, int64_t there,
-                       const Block *b) {
+// `panel_step`: floats or pairs from one step of the panel to the next. `there`: rows that are in c.
+INLINE void block_rows_(const int pairs, const int rows, const int wide, const int64_t panel_step,
+                        int64_t there, const Block *b) {
     _Alignas(64) float sums[MAX_BLOCK_ROWS * MAX_WIDE * LANES];
     V acc[MAX_BLOCK_ROWS][MAX_WIDE];
     UNROLL
@@ -149,7 +114,7 @@ INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step,
             for (int j = 0; j < wide; j++) acc[i][j] = v_load(sums + (i * wide + j) * LANES);
         }
     }
-    uint64_t mode = denormals_off();
+    uint64_t mode = pairs ? denormals_off() : 0;
     const Pair *a = b->a;
     const int32_t *panel = b->panel;
     const char *ahead = b->ahead;
@@ -162,7 +127,7 @@ INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step,
         for (int i = 0; i < rows; i++) {
             VI x = vi_splat(a[i * b->a_row]);
             UNROLL
-            for (int j = 0; j < wide; j++) acc[i][j] = v_dot_pairs(acc[i][j], x, w[j]);
+            for (int j = 0; j < wide; j++) acc[i][j] = v_dot(pairs, acc[i][j], x, w[j]);
         }
         a += b->a_step, panel += panel_step, ahead += b->ahead_step;
     }
@@ -171,7 +136,7 @@ INLINE void pair_rows_(const int rows, const int wide, const int64_t panel_step,
         UNROLL
         for (int j = 0; j < wide; j++) v_store(sums + (i * wide + j) * LANES, acc[i][j]);
     }
-    denormals_back(mode, sums);
+    if (pairs) denormals_back(mode, sums);
     block_store(there, wide, sums, b);
 }
 
@@ -214,7 +179,7 @@ SHARED void gemm_floats(const Block *whole, int64_t rows) {
             switch (n) {
 #define CASE_(n)                                                                                   \
     case n:                                                                                        \
-        if (n <= FLOAT_ROWS) float_rows_(n, FLOAT_WIDE, &b);                                       \
+        if (n <= FLOAT_ROWS) block_rows_(0, n, FLOAT_WIDE, PANEL, n, &b);                                       \
         break;
                 BLOCK_CASES_(CASE_)
 #undef CASE_
@@ -233,26 +198,11 @@ SHARED void gemm_pairs(const Block *whole, int64_t rows) {
             switch (n) {
 #define CASE_(n)                                                                                   \
     case n:                                                                                        \
-        if (n <= PAIR_ROWS) pair_rows_(n, PAIR_WIDE, PANEL, n, &b);                                \
+        if (n <= PAIR_ROWS) block_rows_(1, n, PAIR_WIDE, PANEL, n, &b);                                \
         break;
                 BLOCK_CASES_(CASE_)
 #undef CASE_
             }
         }
     }
-}
-
-SHARED void gemm_block(const float *a, int64_t a_row, int64_t a_step, const float *panel,
-                       int64_t steps, int64_t rows, float *c, int64_t c_row, int64_t columns,
-                       int mode) {
-    Block b = {.a = a,
-               .a_row = a_row,
-               .a_step = a_step,
-               .panel = panel,
-               .steps = steps,
-               .c = c,
-               .c_row = c_row,
-               .columns = columns,
-               .mode = mode};
-    gemm_floats(&b, rows);
 }

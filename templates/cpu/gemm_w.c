@@ -11,7 +11,8 @@
 $functions
 static void tile_$entry($parameters int64_t tile) {
     enum { EXPERTS = $experts, MID = $mid, EACH = $each, K = $k, N = $n, ADD = $accumulate };
-    enum { RANGE_K = $range_k, RANGE_N = $range_n, ROWS = 256, PAIRS = $pairs, PRE = $pre };
+    enum { RANGE_K = $range_k, RANGE_N = $range_n, ROWS = 256 };
+    enum { PAIRS = $pairs, PRE = $pre, MAX_STEPS = PAIRS ? ROWS / 2 : ROWS };
     const $x_type *const x_rows = $x;
     const int32_t *const bounds = $offsets;
     const int64_t ranges_k = up(K, RANGE_K), ranges_n = up(N, RANGE_N);
@@ -36,30 +37,29 @@ static void tile_$entry($parameters int64_t tile) {
             g_at[i] = g + row * N + n0;
         }
         int mode = ADD || from > begin ? GEMM_ADD : GEMM_START;
-#if $pairs
-        _Alignas(64) int32_t a[RANGE_K * ROWS / 2], b[WIDE_PANEL * ROWS / 2];
-        const int64_t pairs = up(rows, 2), padded = up(pairs, QUAD) * QUAD;
+        _Alignas(64) int32_t a[RANGE_K * MAX_STEPS], b[WIDE_PANEL * MAX_STEPS];
+        const int64_t steps = PAIRS ? up(rows, 2) : rows, padded = up(steps, QUAD) * QUAD;
+        const int64_t ahead = rows_ahead(steps);
         for (int64_t k = 0; k < wide_k; k += LANES)
-            $pack_x(a + k * padded, x_at, rows, k, wide_k - k);
+            $pack_x(a + k * padded, x_at, rows, steps, k, wide_k - k);
         for (int64_t n = 0; n < wide_n; n += WIDE_PANEL) {
-            $pack_g(b, g_at, rows, n, min_of(WIDE_PANEL, wide_n - n));
-            for (int64_t k = 0; k < wide_k; k += QUAD)
-                gemm_quad(a + k * padded, b, pairs, min_of(QUAD, wide_k - k), to + k * N + n, N,
-                          min_of(WIDE_PANEL, wide_n - n), mode);
-        }
-#else
-        _Alignas(64) float a[ROWS * RANGE_K], panel[ROWS * PANEL];
-        for (int64_t i = 0; i < rows; i++)
-            $move_x(a + i * RANGE_K, 0, x_at[i], 0, 1, wide_k);
-        for (int64_t n = 0; n < wide_n; n += PANEL) {
-            int64_t columns = min_of(PANEL, wide_n - n);
-            for (int64_t i = 0; i < rows; i++) {
-                for (int64_t j = columns; j < PANEL; j++) panel[i * PANEL + j] = 0.0f;
-                $move_g(panel + i * PANEL, 0, g_at[i] + n, 0, 1, columns);
+            int64_t columns = min_of(WIDE_PANEL, wide_n - n);
+            $pack_g(b, g_at, rows, steps, n, columns);
+            for (int64_t k = 0; k < wide_k; k += QUAD) {
+                float *c = to + k * N + n;
+                int last = k + ahead >= wide_k; // then the next columns' first rows
+                Quad q = {.a = a + k * padded,
+                          .panel = b,
+                          .steps = steps,
+                          .rows = min_of(QUAD, wide_k - k),
+                          .columns = columns,
+                          .c = c,
+                          .ahead = c + ahead * N + (last ? WIDE_PANEL - wide_k * N : 0),
+                          .c_row = N,
+                          .mode = mode};
+                gemm_quad_$kind(&q);
             }
-            gemm_block(a, 1, RANGE_K, panel, rows, wide_k, to + n, N, columns, mode);
         }
-#endif
     }
 }
 

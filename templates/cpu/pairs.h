@@ -5,6 +5,7 @@
 typedef int32_t Pair __attribute__((aligned(2), may_alias));
 
 #if defined __AVX512BF16__
+enum { PAIRS_AT_ONCE = 1 }; // there is an instruction
 INLINE V v_dot_pairs(V sum, VI a, VI b) {
 #if defined __clang__
     typedef __bf16 Operand __attribute__((vector_size(64)));
@@ -15,6 +16,7 @@ INLINE V v_dot_pairs(V sum, VI a, VI b) {
 #endif
 }
 #else
+enum { PAIRS_AT_ONCE = 0 };
 INLINE V v_dot_pairs(V sum, VI a, VI b) {
     VI odd = vi_splat(-65536);
     sum = v_fma((V)(a & odd), (V)(b & odd), sum);

@@ -60,7 +60,8 @@ extern const char *const limit_name[N_LIMITS];
 
 typedef struct Bench {
     bool quick, peer, huge_pages;
-    const char *only; // sections to run, NULL: all
+    const char *only;  // sections to run, NULL: all
+    const char *match; // lines to run: those whose name holds it, NULL: all
     const char *json, *self;
     int threads;
     Pool *pool;
@@ -138,6 +139,9 @@ void trial_close(Trial *trial);
 const char *precision_text(int precision);
 Dtype precision_dtype(int precision);
 Limit precision_limit(int precision);
+
+// Whether a line of a section is to be run: "wgrad fp32 32", "swiglu bf16", "bench_cpu fp32".
+bool line_wanted(const Bench *bench, const char *format, ...) PRINTF_LIKE(2, 3);
 
 /* sections --------------------------------------------------------------------------------------- */
 

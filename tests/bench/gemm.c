@@ -106,6 +106,9 @@ void gemm_section(Bench *bench) {
     for (int precision = PRECISION_FP32; precision <= PRECISION_BF16; precision++) {
         for (int kind = 0; kind < COUNT_OF(kinds); kind++) {
             for (int i = 0; i < n_sizes; i++) {
+                if (!line_wanted(bench, "%s %s %lld", kinds[kind].name, precision_text(precision),
+                                 (long long)sizes[i]))
+                    continue;
                 KernelDesc d = describe(kinds[kind].family, sizes[i], (uint8_t)precision);
                 cases[n++] = (Case){kind, precision, sizes[i], kit_add(&kit, &d)};
             }

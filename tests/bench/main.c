@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// moec-bench [--quick] [--json FILE] [--peer] [--threads N] [--only SECTIONS] [--huge-pages]
+// moec-bench [--quick] [--json FILE] [--peer] [--threads N] [--only SECTIONS] [--match TEXT] [--huge-pages]
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@ static const char usage[] =
     "  --peer             PyTorch's or NumPy's matrix products beside ours, if python3 has them\n"
     "  --threads N        default: all cores\n"
     "  --only SECTIONS    of gemm,attention,rows,step,start\n"
+    "  --match TEXT       of gemm, rows and step only lines like \"wgrad fp32 32\" that hold TEXT\n"
     "  --huge-pages       operands of single kernels in huge pages, as the executor asks for\n"
     "\n"
     "Run it in the folder of the sources; it reads models/bench_cpu.lua and models/tiny.lua.\n";
@@ -42,6 +43,8 @@ static void read_args(Bench *bench, int argc, char **argv) {
             bench->json = value_of(argc, argv, &i);
         else if (!strcmp(flag, "--only"))
             bench->only = value_of(argc, argv, &i);
+        else if (!strcmp(flag, "--match"))
+            bench->match = value_of(argc, argv, &i);
         else if (!strcmp(flag, "--threads"))
             bench->threads = atoi(value_of(argc, argv, &i));
         else {
@@ -62,6 +65,15 @@ static bool wanted(const Bench *bench, const char *section) {
         at += word + (at[word] == ',');
     }
     return false;
+}
+
+bool line_wanted(const Bench *bench, const char *format, ...) {
+    char name[128];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(name, sizeof name, format, list);
+    va_end(list);
+    return !bench->match || strstr(name, bench->match);
 }
 
 int main(int argc, char **argv) {

@@ -27,6 +27,7 @@ typedef struct Case {
     RowLoad loads[MAX_LOADS];
     RowStore stores[MAX_STORES];
     uint8_t *state; // by node: 1 computed, 2 loaded
+    bool wanted;
     uint32_t kernel;
     Bound bound[MAX_LOADS + MAX_STORES];
     char names[MAX_LOADS + MAX_STORES][8];
@@ -354,13 +355,18 @@ void rows_section(Bench *bench) {
     }
     add_optimizer(s);
     kit_open(&s->kit);
-    for (int i = 0; i < s->n; i++) s->cases[i].kernel = kit_add(&s->kit, &s->cases[i].desc);
+    for (int i = 0; i < s->n; i++) {
+        Case *c = &s->cases[i];
+        c->wanted = line_wanted(bench, "%s %s", c->name, precision_text(c->precision));
+        if (c->wanted) c->kernel = kit_add(&s->kit, &c->desc);
+    }
     kit_compile(&s->kit);
     report_section(&bench->report, "rows",
                    "Row programs and whole arrays, alone (512 wide, 8192 tokens; most are parts of other "
                    "kernels in a step)",
                    columns, COUNT_OF(columns));
-    for (int i = 0; i < s->n; i++) run_case(bench, s, &s->cases[i]);
+    for (int i = 0; i < s->n; i++)
+        if (s->cases[i].wanted) run_case(bench, s, &s->cases[i]);
     kit_close(&s->kit);
     for (int i = 0; i < s->n; i++) model_destroy(s->cases[i].m);
     arena_destroy(arena);

@@ -142,7 +142,8 @@ static int make_lines(const Step *s, int steps, Line *lines) {
                                   .result = result_name(p, &p->instrs[i])};
                 set_limit(s, &lines[n++]);
             }
-            lines[at].launches += times;
+            const PlanRepeat *repeat = plan_repeat(p, i); // FLOPs and bytes are those of a trip
+            lines[at].launches += times * (repeat ? repeat->trip : 1);
             lines[at].seconds += seconds[i] / steps;
         }
     }
@@ -272,10 +273,11 @@ void step_section(Bench *bench) {
         Size size = {8192, 4, precision == PRECISION_BF16 ? 2 : 1};
         if (bench->quick) size = (Size){2048, 1, 1};
         for (int dense = 0; dense < 2; dense++) {
+            const char *name = dense ? "dense twin" : "bench_cpu";
+            if (!line_wanted(bench, "%s %s", name, precision_text(precision))) continue;
             Step s = {.bench = bench, .precision = precision, .options = options_create()};
             Result result = {0};
             if (!s.options) give_up("out of memory");
-            const char *name = dense ? "dense twin" : "bench_cpu";
             run_model(bench, &s, dense, size, &result);
             summary_row(bench, columns, COUNT_OF(columns), name, precision, &result);
             char title[96], model[32];

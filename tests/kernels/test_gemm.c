@@ -26,8 +26,8 @@ static const Case cases[] = {
     {.rows = 1, .mid = 1, .each = 1, .k = 37, .n = 3, .accumulate = true},
     {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, NARROW},
     {.rows = 300, .mid = 1, .each = 1, .k = 131, .n = 97},
-    {.rows = 70, .mid = 1, .each = 1, .k = 1024, .n = 65, .y = DTYPE_BF16}, // rows 4 KB apart: in
-                                                                            // pieces
+    {.rows = 70, .mid = 1, .each = 1, .k = 2048, .n = 65, .y = DTYPE_BF16}, // rows 8 KB apart: in
+                                                                            // two pieces
     {.rows = 101, .mid = 3, .each = 2, .k = 17, .n = 34},
     {.rows = 64, .experts = 5, .mid = 1, .each = 1, .k = 9, .n = 70, .of = {1, 2, 3, 5, 7}},
     {.rows = 600,
@@ -56,7 +56,7 @@ static const Case cases[] = {
      .accumulate = true,
      PAIRS,
      .x = DTYPE_BF16},
-    {.rows = 70, .mid = 1, .each = 1, .k = 2048, .n = 33, PAIRS, NARROW}, // the same for pairs
+    {.rows = 70, .mid = 1, .each = 1, .k = 4096, .n = 33, PAIRS, NARROW}, // the same for pairs
     {.rows = 23, .mid = 3, .each = 1, .k = 19, .n = 29, PAIRS},
     {.rows = 101, .mid = 3, .each = 2, .k = 18, .n = 34, PAIRS, NARROW},
     {.rows = 300,
