@@ -71,9 +71,9 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     Filler f = {.arena = scratch};
     fill_desc(&f, d, entry);
     bool half = d->x == DTYPE_BF16;
-    fill(&f, "x_type", half ? "bf16" : "float");
-    fill(&f, "load", half ? "v_load_bf16" : "v_load");
-    fill(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
+    fill_hole(&f, "x_type", half ? "bf16" : "float");
+    fill_hole(&f, "load", half ? "v_load_bf16" : "v_load");
+    fill_hole(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
     fill_size(&f, "chunk", t->chunk);
     fill_size(&f, "range", t->range);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);

@@ -104,7 +104,7 @@ typedef struct Filler {
     Hole holes[64];
     int n;
 } Filler;
-void fill(Filler *f, const char *name, const char *text);
+void fill_hole(Filler *f, const char *name, const char *text);
 void fill_size(Filler *f, const char *name, int64_t value);
 void fill_real(Filler *f, const char *name, double value);   // a float literal
 void fill_text(Filler *f, const char *name, Text *text);     // copied; finishes the text

@@ -172,7 +172,7 @@ static Status add_program(const KernelDesc *d, const RowBody *body, const char *
     Status status;
     TRY_GOTO(row_function(d, body, name, load, store, functions, parameters, &own), done);
     text_add(arguments, text_cstr(&own));
-    fill(f, hole, arena_strdup(f->arena, text_cstr(&own)));
+    fill_hole(f, hole, arena_strdup(f->arena, text_cstr(&own)));
 done:
     text_finish(&own);
     return status;
@@ -187,9 +187,9 @@ static void signature_finish(Signature *s) {
 }
 
 static void fill_signature(Filler *f, const Signature *s) {
-    fill(f, "parameters", arena_strdup(f->arena, text_cstr(&s->parameters)));
-    fill(f, "arguments", arena_strdup(f->arena, text_cstr(&s->arguments)));
-    fill(f, "functions", arena_strdup(f->arena, text_cstr(&s->functions)));
+    fill_hole(f, "parameters", arena_strdup(f->arena, text_cstr(&s->parameters)));
+    fill_hole(f, "arguments", arena_strdup(f->arena, text_cstr(&s->arguments)));
+    fill_hole(f, "functions", arena_strdup(f->arena, text_cstr(&s->functions)));
 }
 
 static const char *finish_text(Filler *f, const Contract *c, const char *entry,
@@ -237,8 +237,8 @@ static void fill_operand(Filler *f, const Contract *c, const char *entry) {
             arena_printf(f->arena, "rows_%s_%s(copy, COPY_ROW, in[t] + from, in_row, rows, steps);",
                          c_type(c->d->x), a_type);
     }
-    fill(f, "make_operand", text);
-    fill(f, "a_type", a_type);
+    fill_hole(f, "make_operand", text);
+    fill_hole(f, "a_type", a_type);
 }
 
 static Status make_signature(const Contract *c, const char *entry, Filler *f, Signature *s) {
@@ -272,7 +272,7 @@ static Status rows_source(const KernelDesc *d, const char *entry, Arena *arena, 
     TRY(plan_contract(d, &c));
     TRY_GOTO(make_signature(&c, entry, &f, &s), done);
     fill_signature(&f, &s);
-    fill(&f, "entry", entry);
+    fill_hole(&f, "entry", entry);
     fill_size(&f, "rows", d->rows);
     fill_size(&f, "experts", d->experts);
     fill_size(&f, "mid", d->mid);
@@ -287,22 +287,22 @@ static Status rows_source(const KernelDesc *d, const char *entry, Arena *arena, 
     fill_size(&f, "copy", c.copy);
     fill_size(&f, "copy_row", c.copy_row);
     fill_size(&f, "keep", c.keep);
-    fill(&f, "first", !c.keep && d->y == DTYPE_BF16 ? "GEMM_ROUND" : "GEMM_START");
+    fill_hole(&f, "first", !c.keep && d->y == DTYPE_BF16 ? "GEMM_ROUND" : "GEMM_START");
     fill_sizes(&f, "in_sizes", c.in, c.terms);
     fill_sizes(&f, "out_sizes", c.out, c.siblings);
-    fill(&f, "x_type", c_type(d->x));
-    fill(&f, "y_type", c.post ? "float" : c_type(d->y));
-    fill(&f, "w_type", c.pairs ? "bf16" : "float");
-    fill(&f, "kind", c.pairs ? "pairs" : "floats");
+    fill_hole(&f, "x_type", c_type(d->x));
+    fill_hole(&f, "y_type", c.post ? "float" : c_type(d->y));
+    fill_hole(&f, "w_type", c.pairs ? "bf16" : "float");
+    fill_hole(&f, "kind", c.pairs ? "pairs" : "floats");
     fill_names(&f, "in", turned ? "g" : "x", c.pre ? 0 : c.terms);
     fill_names(&f, "out", turned ? "x" : "y", c.post ? 0 : c.siblings);
     fill_names(&f, "weights", "w", c.terms * c.siblings);
-    fill(&f, "offsets", d->experts ? "offsets" : "0");
+    fill_hole(&f, "offsets", d->experts ? "offsets" : "0");
     int64_t bytes = (c.copy ? c.chunk * c.copy_row * (c.pairs ? 2 : 4) : 0) +
                     (c.keep ? c.chunk * c.range * PANEL * 4 : 0);
-    fill(&f, "storage", bytes > STACK ? "static _Thread_local" : "");
+    fill_hole(&f, "storage", bytes > STACK ? "static _Thread_local" : "");
     fill_operand(&f, &c, entry);
-    fill(&f, "finish", finish_text(&f, &c, entry, hole_text(&f, "post_arguments")));
+    fill_hole(&f, "finish", finish_text(&f, &c, entry, hole_text(&f, "post_arguments")));
     *tiles = c.tiles;
     TRY_GOTO(template_expand("cpu/gemm.c", f.holes, f.n, out), done);
 done:
@@ -321,15 +321,15 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
     int64_t chunk = max_i64(1, PACK_NUMBERS / (steps * PANEL));
     if (d->precision == PRECISION_MXFP8)
         return status_fail(ERR_INPUT, "pack: mxfp8 has no kernel on this target");
-    fill(&f, "entry", entry);
+    fill_hole(&f, "entry", entry);
     fill_size(&f, "k", d->k);
     fill_size(&f, "n", d->n);
     fill_size(&f, "turned", d->turned);
     fill_size(&f, "pairs", pairs);
     fill_size(&f, "matrices", matrices);
     fill_size(&f, "chunk", chunk);
-    fill(&f, "w_type", pairs ? "bf16" : "float");
-    fill(&f, "pack",
+    fill_hole(&f, "w_type", pairs ? "bf16" : "float");
+    fill_hole(&f, "pack",
          pairs ? (d->turned ? "pack_pairs_turned" : "pack_pairs")
                : (d->turned ? "pack_turned" : "pack_rows"));
     *tiles = div_up(matrices * panels, chunk);
@@ -374,7 +374,7 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
                          : d->pre.n_stores        ? "float"
                                                   : c_type(d->x);
     fill_signature(&f, &s);
-    fill(&f, "entry", entry);
+    fill_hole(&f, "entry", entry);
     fill_size(&f, "rows", d->rows);
     fill_size(&f, "experts", d->experts);
     fill_size(&f, "mid", d->mid);
@@ -386,17 +386,17 @@ static Status weights_source(const KernelDesc *d, const char *entry, Arena *aren
     fill_size(&f, "range_n", n);
     fill_size(&f, "pairs", pairs);
     fill_size(&f, "pre", d->pre.n_stores != 0);
-    fill(&f, "x_type", x_type);
-    fill(&f, "g_type", c_type(d->g));
-    fill(&f, "x", d->pre.n_stores ? "0" : "x");
+    fill_hole(&f, "x_type", x_type);
+    fill_hole(&f, "g_type", c_type(d->g));
+    fill_hole(&f, "x", d->pre.n_stores ? "0" : "x");
     const char *kind = pairs ? "pairs" : "floats";
-    fill(&f, "kind", kind);
-    fill(&f, "pack_x", arena_printf(arena, "pack_quads_%s_%s", kind, x_type));
-    fill(&f, "pack_g", arena_printf(arena, "pack_wide_%s_%s", kind, c_type(d->g)));
-    fill(&f, "storage",
+    fill_hole(&f, "kind", kind);
+    fill_hole(&f, "pack_x", arena_printf(arena, "pack_quads_%s_%s", kind, x_type));
+    fill_hole(&f, "pack_g", arena_printf(arena, "pack_wide_%s_%s", kind, c_type(d->g)));
+    fill_hole(&f, "storage",
          d->pre.n_stores && 256 * d->k * 4 > STACK / 2 ? "static _Thread_local" : "");
-    fill(&f, "offsets", d->experts ? "offsets" : "0");
-    fill(&f, "make_operand",
+    fill_hole(&f, "offsets", d->experts ? "offsets" : "0");
+    fill_hole(&f, "make_operand",
          d->pre.n_stores ? arena_printf(arena, "pre_%s(%s0, 0, made, K, from, from + rows);", entry,
                                         hole_text(&f, "pre_arguments"))
                          : "");

@@ -57,7 +57,7 @@ static Status pack_source(const KernelDesc *d, Filler *f, Text *out, CudaShape *
     fill_size(f, "turned", d->turned);
     fill_size(f, "pairs", pairs);
     fill_size(f, "threads", shape->threads);
-    fill(f, "w_type", pairs ? "bf16" : "float");
+    fill_hole(f, "w_type", pairs ? "bf16" : "float");
     return template_expand("cuda/pack.cu", f->holes, f->n, out);
 }
 
@@ -75,8 +75,8 @@ static Status family_source(const KernelDesc *d, Filler *f, Text *out, CudaShape
     fill_size(f, "warps_n", c.warps_n);
     fill_size(f, "stages", c.stages);
     fill_size(f, "threads", c.threads);
-    fill(f, "left", turned ? "g" : "x");
-    fill(f, "result", turned ? "x" : "y");
+    fill_hole(f, "left", turned ? "g" : "x");
+    fill_hole(f, "result", turned ? "x" : "y");
     fill_type(f, "x", d->x);
     fill_type(f, "g", d->g);
     fill_type(f, "y", d->y);

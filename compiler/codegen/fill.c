@@ -4,29 +4,29 @@
 
 #include "compiler/codegen/codegen.h"
 
-void fill(Filler *f, const char *name, const char *text) {
+void fill_hole(Filler *f, const char *name, const char *text) {
     f->holes[f->n++] = (Hole){name, text};
 }
 
 void fill_text(Filler *f, const char *name, Text *text) {
-    fill(f, name, arena_strdup(f->arena, text_cstr(text)));
+    fill_hole(f, name, arena_strdup(f->arena, text_cstr(text)));
     text_finish(text);
 }
 
 void fill_type(Filler *f, const char *name, uint8_t dtype) {
     bool narrow = dtype == DTYPE_BF16;
-    fill(f, arena_printf(f->arena, "%s_type", name), narrow ? "bf16" : "float");
-    fill(f, arena_printf(f->arena, "%s_narrow", name), narrow ? "1" : "0");
+    fill_hole(f, arena_printf(f->arena, "%s_type", name), narrow ? "bf16" : "float");
+    fill_hole(f, arena_printf(f->arena, "%s_narrow", name), narrow ? "1" : "0");
 }
 
 void fill_size(Filler *f, const char *name, int64_t value) {
-    fill(f, name, arena_printf(f->arena, "%lld", (long long)value));
+    fill_hole(f, name, arena_printf(f->arena, "%lld", (long long)value));
 }
 
 void fill_real(Filler *f, const char *name, double value) {
     Text text = {0};
     text_add_double(&text, (float)value);
-    fill(f, name, arena_printf(f->arena, "%sf", text_cstr(&text)));
+    fill_hole(f, name, arena_printf(f->arena, "%sf", text_cstr(&text)));
     text_finish(&text);
 }
 
@@ -50,13 +50,13 @@ void fill_table(Filler *f, const KernelDesc *d) {
         text_add_double(&rows, (float)sorted[i]->decay);
         text_add(&rows, "f},");
     }
-    fill(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
+    fill_hole(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
     fill_size(f, "n_table", n);
     text_finish(&rows);
 }
 
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
-    fill(f, "entry", entry);
+    fill_hole(f, "entry", entry);
     fill_size(f, "rows", d->rows);
     fill_size(f, "sequence", d->sequence);
     fill_size(f, "experts", d->experts);
