@@ -289,7 +289,7 @@ static Status emit_convert(VgDecoder *d, const PtxInstr *p, VgHandler run, PtxTy
 
 static VgHandler int_to_int(int from, int to, bool sat) {
     const IntRow *row = &ints[from];
-    if (sat) return row->sat[to];
+    if (sat && from != to) return row->sat[to]; // to itself nothing is cut, not even 64 bits
     return to < 4 ? row->plain[to] : to < 6 ? row->plain[4] : row->plain[5];
 }
 
