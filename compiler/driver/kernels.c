@@ -3,9 +3,8 @@
 // compiler made of them. In DIR:
 //
 //   ENTRY.cu, ENTRY.ptx, ENTRY.cubin   source (compiles alone), code
-//   report.txt, report.json            registers, shared memory, spills, milliseconds of
-//   compilation kernels.h                          launch shapes, parameters in order, a launch
-//   helper for each
+//   report.txt, report.json            registers, shared memory, spills, cost of compilation
+//   kernels.h                          launch shapes, parameters in order, a launch helper for each
 //
 // Needs NVRTC, but neither a GPU nor its driver.
 #include <jansson.h>

@@ -61,6 +61,7 @@ TO_ALL(u8, SAME) TO_ALL(s16, SAME) TO_ALL(u16, SAME) TO_ALL(s32, SAME) TO_ALL(u3
 typedef uint64_t wide_u64;
 #define ROUND_OF(mode) \
     ((mode) == VG_RZ ? 0x6000u : (mode) == VG_RM ? 0x2000u : (mode) == VG_RP ? 0x4000u : 0u)
+#define SIGNED(T) ((T)-1 < (T)1)
 // imm = VgRound
 #define TO_FLOAT(from, T)                                                                          \
     UNARY(from##_to_##T, T, slot_##from, (T)(wide_##from)read_##from(a[l]))                        \
@@ -70,8 +71,10 @@ typedef uint64_t wide_u64;
         T r[32] __attribute__((aligned(64))), *d = SLOT(T, d);                                     \
         _mm_setcsr((old & ~0x6000u) | ROUND_OF(i->imm));                                           \
         __asm__ volatile("" ::: "memory");                                                         \
-        for (int l = 0; l < 32; l++) r[l] = VG_NAME(round_##T)((wide_##from)read_##from(a[l]) < 0, \
-            (uint64_t)read_##from(a[l]), (int)i->imm);                                             \
+        for (int l = 0; l < 32; l++) { \
+            int64_t v = read_##from(a[l]); \
+            r[l] = VG_NAME(round_##T)(SIGNED(wide_##from) && v < 0, (uint64_t)v, (int)i->imm); \
+        } \
         __asm__ volatile("" ::: "memory");                                                         \
         _mm_setcsr(old);                                                                           \
         LANES d[l] = m >> l & 1 ? r[l] : d[l];                                                     \
@@ -289,7 +292,7 @@ static Status emit_convert(VgDecoder *d, const PtxInstr *p, VgHandler run, PtxTy
 
 static VgHandler int_to_int(int from, int to, bool sat) {
     const IntRow *row = &ints[from];
-    if (sat) return row->sat[to];
+    if (sat && from != to) return row->sat[to]; // to itself nothing is cut, not even 64 bits
     return to < 4 ? row->plain[to] : to < 6 ? row->plain[4] : row->plain[5];
 }
 

@@ -136,6 +136,20 @@ BINARY(mul24_lo_s, uint32_t, uint32_t, uint32_t, (uint32_t)(s24(a[l]) * s24(b[l]
 BINARY(mul24_lo_u, uint32_t, uint32_t, uint32_t, (uint32_t)(u24(a[l]) * u24(b[l])))
 BINARY(mul24_hi_s, uint32_t, uint32_t, uint32_t, (uint32_t)(s24(a[l]) * s24(b[l]) >> 16))
 BINARY(mul24_hi_u, uint32_t, uint32_t, uint32_t, (uint32_t)(u24(a[l]) * u24(b[l]) >> 16))
+TERNARY(mad24_lo_s, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(s24(a[l]) * s24(b[l])) + c[l])
+TERNARY(mad24_lo_u, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(u24(a[l]) * u24(b[l])) + c[l])
+TERNARY(mad24_hi_s, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(s24(a[l]) * s24(b[l]) >> 16) + c[l])
+TERNARY(mad24_hi_u, uint32_t, uint32_t, uint32_t, uint32_t,
+        (uint32_t)(u24(a[l]) * u24(b[l]) >> 16) + c[l])
+TERNARY(mad24_hi_sat, uint32_t, uint32_t, uint32_t, int32_t,
+        clamp_s32((int32_t)(s24(a[l]) * s24(b[l]) >> 16) + (int64_t)c[l]))
+TERNARY(mad_hi_s16, uint32_t, uint32_t, uint32_t, uint32_t,
+        U16((S16(a[l]) * S16(b[l]) >> 16) + (int32_t)c[l]))
+TERNARY(mad_hi_u16, uint32_t, uint32_t, uint32_t, uint32_t,
+        U16((U16(a[l]) * U16(b[l]) >> 16) + c[l]))
 
 static inline int32_t div_s32(int32_t a, int32_t b) {
     return b == 0 ? -1 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b;
@@ -475,6 +489,13 @@ const VgForm VG_NAME(vg_forms_int)[] = {
     F("mul24", "lo.u32", mul24_lo_u, 32, 32, 32),
     F("mul24", "hi.s32", mul24_hi_s, 32, 32, 32),
     F("mul24", "hi.u32", mul24_hi_u, 32, 32, 32),
+    F("mad24", "lo.s32", mad24_lo_s, 32, 32, 32, 32),
+    F("mad24", "lo.u32", mad24_lo_u, 32, 32, 32, 32),
+    F("mad24", "hi.s32", mad24_hi_s, 32, 32, 32, 32),
+    F("mad24", "hi.u32", mad24_hi_u, 32, 32, 32, 32),
+    F("mad24", "hi.sat.s32", mad24_hi_sat, 32, 32, 32, 32),
+    F("mad", "hi.s16", mad_hi_s16, 16, 16, 16, 16),
+    F("mad", "hi.u16", mad_hi_u16, 16, 16, 16, 16),
     SIGNED2("div", "", div, div_s32x, div_s64x),
     SIGNED2("rem", "", rem, rem_s32x, rem_s64x),
     F("abs", "s16", abs16, 16, 16),
@@ -579,6 +600,9 @@ const VgForm VG_NAME(vg_forms_int)[] = {
     FI("prmt", "b32.ecl", prmt_mode, 3, 32, 32, 32, 32),
     FI("prmt", "b32.ecr", prmt_mode, 4, 32, 32, 32, 32),
     FI("prmt", "b32.rc16", prmt_mode, 5, 32, 32, 32, 32),
+    F("slct", "b16.s32", slct32, 16, 16, 16, 32),
+    F("slct", "u16.s32", slct32, 16, 16, 16, 32),
+    F("slct", "s16.s32", slct32, 16, 16, 16, 32),
     F("slct", "b32.s32", slct32, 32, 32, 32, 32),
     F("slct", "u32.s32", slct32, 32, 32, 32, 32),
     F("slct", "s32.s32", slct32, 32, 32, 32, 32),
@@ -587,6 +611,9 @@ const VgForm VG_NAME(vg_forms_int)[] = {
     F("slct", "u64.s32", slct64, 64, 64, 64, 32),
     F("slct", "s64.s32", slct64, 64, 64, 64, 32),
     F("slct", "f64.s32", slct64, 64, 64, 64, 32),
+    FI("slct", "b16.f32", slct32_f32, 0, 16, 16, 16, 32),
+    FI("slct", "u16.f32", slct32_f32, 0, 16, 16, 16, 32),
+    FI("slct", "s16.f32", slct32_f32, 0, 16, 16, 16, 32),
     FI("slct", "b32.f32", slct32_f32, 0, 32, 32, 32, 32),
     FI("slct", "u32.f32", slct32_f32, 0, 32, 32, 32, 32),
     FI("slct", "s32.f32", slct32_f32, 0, 32, 32, 32, 32),

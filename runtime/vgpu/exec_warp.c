@@ -97,7 +97,7 @@ HANDLER(vote) {
     const uint32_t *members = SLOT(const uint32_t, c);
     const VgInstr *next;
     if (!meet(i, w, f, i->c, &m, &next)) return next;
-    uint32_t p = *(uint32_t *)(f + i->a) ^ (i->imm & 4 ? ~0u : 0), *d = SLOT(uint32_t, d);
+    uint32_t p = *(uint32_t *)(f + i->a) ^ (i->imm & 4 ? ~0u : 0), *d = (uint32_t *)(f + i->d);
     int kind = i->imm & 3;
     GROUPS(members, m, group) {
         uint32_t yes = p & group;

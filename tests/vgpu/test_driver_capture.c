@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Capture: what becomes of captured work, and each rule by which a capture is refused or invalidated.
+// Capture: what becomes of captured work, and each rule by which a capture is refused or
+// invalidated.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,8 +189,8 @@ static void test_forbidden(void **state) {
     MUST(api.cuCtxSynchronize());
 }
 
-// Relaxed mode, and a relaxed thread, permit what only may wait. A non-blocking stream has nothing to
-// do with the legacy one.
+// Relaxed mode, and a relaxed thread, permit what only may wait. A non-blocking stream has nothing
+// to do with the legacy one.
 static void test_relaxed(void **state) {
     (void)state;
     CUdeviceptr at;
@@ -247,7 +248,8 @@ static void test_merge(void **state) {
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_MERGE, api.cuStreamWaitEvent(a, fork_event, 0));
     EXPECT(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, api.cuStreamEndCapture(b, &graph));
     ends_in(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    EXPECT(CUDA_ERROR_CAPTURED_EVENT, api.cuStreamWaitEvent(a, fork_event, 0)); // its capture is over
+    // Its capture is over.
+    EXPECT(CUDA_ERROR_CAPTURED_EVENT, api.cuStreamWaitEvent(a, fork_event, 0));
     EXPECT(CUDA_ERROR_CAPTURED_EVENT, api.cuEventSynchronize(fork_event));
     MUST(api.cuEventRecord(fork_event, b)); // a point in time again
     MUST(api.cuEventSynchronize(fork_event));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs built by hand: nodes of each type, edges, clones, child graphs, executables and their changes.
+// Graphs built by hand: nodes of each type, edges, clones, child graphs, executables and their
+// changes.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,7 +131,8 @@ static void test_node_types(void **state) {
         .WidthInBytes = 4, .Height = 1, .Depth = 1,
     };
     MUST(api.cuGraphAddMemcpyNode(&copy, graph, &fn, 1, &up, NULL));
-    CUDA_MEMSET_NODE_PARAMS zero = { .dst = at + 4, .value = 6, .elementSize = 4, .width = 1, .height = 1 };
+    CUDA_MEMSET_NODE_PARAMS zero = { .dst = at + 4, .value = 6, .elementSize = 4, .width = 1,
+                                     .height = 1 };
     MUST(api.cuGraphAddMemsetNode(&fill, graph, &copy, 1, &zero, NULL));
     MUST(api.cuGraphAddEventWaitNode(&wait, graph, &fill, 1, awaited));
     // The same through the general call.

@@ -14,7 +14,8 @@
 
 #define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
 
-// mix(int *out, const int *in, short scale, int add): out[i] = in[i] * scale + add, bump[0] at the end
+// mix(int *out, const int *in, short scale, int add): out[i] = in[i] * scale + add, bump[0] at the
+// end
 static const char mix[] = HEAD
     ".visible .global .align 4 .u32 bump[4] = {41, 2, 3, 4};\n"
     ".visible .entry mix(.param .u64 o, .param .u64 n, .param .u16 s, .param .u32 a)\n"
@@ -131,7 +132,8 @@ static void test_refusals(void **state) {
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            api.cuFuncSetAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                   (227 << 10) - 127));
-    MUST(api.cuFuncSetAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200 << 10));
+    MUST(api.cuFuncSetAttribute(kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                200 << 10));
     MUST(with(kernel, nothing, none, 1, 64, 200 << 10));
     // Clusters.
     MUST(cluster(2, 4));
@@ -178,7 +180,12 @@ static void run(const char *name, CUdeviceptr at) {
 // A fault stops what follows in the context, in every stream, and every call tells of it.
 static void test_sticky(void **state) {
     (void)state;
-    static const struct { const char *kernel; int offset; CUresult error; const char *says; } rows[] = {
+    static const struct {
+        const char *kernel;
+        int offset;
+        CUresult error;
+        const char *says;
+    } rows[] = {
         { "poke", 256, CUDA_ERROR_ILLEGAL_ADDRESS, "illegal address" },
         { "poke", 2, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned" },
         { "stop", 0, CUDA_ERROR_LAUNCH_FAILED, "trap" },
@@ -242,8 +249,8 @@ static void test_modules(void **state) {
     CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER };
     void *values[] = { (void *)sizeof log, log };
     EXPECT(CUDA_ERROR_INVALID_PTX,
-           api.cuModuleLoadDataEx(&made, HEAD ".visible .entry k()\n{\n  frob.u32 %r1;\n}\n", 2, options,
-                                  values));
+           api.cuModuleLoadDataEx(&made, HEAD ".visible .entry k()\n{\n  frob.u32 %r1;\n}\n", 2,
+                                  options, values));
     if (!strstr(log, "frob")) fail_msg("log: %s", log);
     assert_int_equal((size_t)values[0], strlen(log) + 1);
     EXPECT(CUDA_ERROR_NO_BINARY_FOR_GPU, api.cuModuleLoadData(&made, "\x7f" "ELF\2\1\1"));
@@ -263,7 +270,8 @@ static void test_modules(void **state) {
     EXPECT(CUDA_ERROR_INVALID_HANDLE, api.cuFuncGetName(&name, function));
     EXPECT(CUDA_ERROR_INVALID_HANDLE, api.cuModuleUnload(made));
     MUST(api.cuModuleUnload(module));
-    EXPECT(CUDA_ERROR_INVALID_HANDLE, api.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    EXPECT(CUDA_ERROR_INVALID_HANDLE,
+           api.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
 }
 
 static void test_target(void **state) {

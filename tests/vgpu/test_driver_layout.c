@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Constants and layouts of the driver API against NVIDIA's header, and against themselves: tables have
-// no value twice, and error names are those of the table.
+// Constants and layouts of the driver API against NVIDIA's header, and against themselves: tables
+// have no value twice, and error names are those of the table.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -228,7 +228,8 @@ static void test_pointers(void **state) {
     at = (CUdeviceptr)(uintptr_t)&type;
     EXPECT(CUDA_ERROR_INVALID_VALUE,
            api.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at));
-    CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_CONTEXT };
+    CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                    CU_POINTER_ATTRIBUTE_CONTEXT };
     CUcontext context = (CUcontext)&type;
     void *values[] = { &type, &context };
     MUST(api.cuPointerGetAttributes(2, which, values, at));

@@ -45,8 +45,9 @@ static void test_event(void **state) {
     for (int i = 0; i < 3; i++)
         assert_int_equal(consumer_sees(orders[i], true, CU_STREAM_NON_BLOCKING, 0), 2);
     assert_int_equal(consumer_sees("late", false, CU_STREAM_NON_BLOCKING, 0), 1); // stale
-    assert_int_equal(consumer_sees("late", false, 0, 0), 1); // blocking streams are not ordered either
-    assert_int_equal(consumer_sees("issue", false, 0, 0), 2); // the kind order hides it
+    // Two blocking streams are not ordered either; the kind order hides it.
+    assert_int_equal(consumer_sees("late", false, 0, 0), 1);
+    assert_int_equal(consumer_sees("issue", false, 0, 0), 2);
 }
 
 // The same the other way: a buffer is overwritten while another stream has still to read it.
@@ -174,7 +175,8 @@ static void test_query(void **state) {
     MUST(api.cuLaunchHostFunc(held, wait_at_gate, &gate));
     MUST(api.cuEventRecord(event, held));
     pthread_mutex_lock(&gate.lock);
-    while (!gate.entered) pthread_cond_wait(&gate.changed, &gate.lock); // starts though nobody waits
+    // It starts though nobody waits for it.
+    while (!gate.entered) pthread_cond_wait(&gate.changed, &gate.lock);
     pthread_mutex_unlock(&gate.lock);
     EXPECT(CUDA_ERROR_NOT_READY, api.cuStreamQuery(held));
     EXPECT(CUDA_ERROR_NOT_READY, api.cuEventQuery(event));
