@@ -263,7 +263,7 @@ static void add_placeholder(const OptionInfo *info, Text *out) {
     text_add(out, " ");
     if (info->kind == OPTION_FILES) text_add(out, "FILE...");
     else if (!info->unit[0]) text_add(out, "X");
-    else if (info->kind == OPTION_CHOICE || strchr(info->unit, '/')) text_add(out, info->unit);
+    else if (info->kind == OPTION_CHOICE || strpbrk(info->unit, "/|")) text_add(out, info->unit);
     else
         for (const char *c = info->unit; *c; c++)
             text_printf(out, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
