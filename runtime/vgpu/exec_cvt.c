@@ -59,27 +59,13 @@ TO_ALL(u8, SAME) TO_ALL(s16, SAME) TO_ALL(u16, SAME) TO_ALL(s32, SAME) TO_ALL(u3
     typedef int64_t wide_s8,
     wide_u8, wide_s16, wide_u16, wide_s32, wide_u32, wide_s64;
 typedef uint64_t wide_u64;
-#define ROUND_OF(mode) \
-    ((mode) == VG_RZ ? 0x6000u : (mode) == VG_RM ? 0x2000u : (mode) == VG_RP ? 0x4000u : 0u)
 #define SIGNED(T) ((T)-1 < (T)1)
 // imm = VgRound
 #define TO_FLOAT(from, T)                                                                          \
     UNARY(from##_to_##T, T, slot_##from, (T)(wide_##from)read_##from(a[l]))                        \
-    HANDLER(from##_to_##T##_round) {                                                               \
-        uint32_t m = VG_MASK(i, w, f), old = _mm_getcsr();                                         \
-        const slot_##from *a = SLOT(const slot_##from, a);                                         \
-        T r[32] __attribute__((aligned(64))), *d = SLOT(T, d);                                     \
-        _mm_setcsr((old & ~0x6000u) | ROUND_OF(i->imm));                                           \
-        __asm__ volatile("" ::: "memory");                                                         \
-        for (int l = 0; l < 32; l++) { \
-            int64_t v = read_##from(a[l]); \
-            r[l] = VG_NAME(round_##T)(SIGNED(wide_##from) && v < 0, (uint64_t)v, (int)i->imm); \
-        } \
-        __asm__ volatile("" ::: "memory");                                                         \
-        _mm_setcsr(old);                                                                           \
-        LANES d[l] = m >> l & 1 ? r[l] : d[l];                                                     \
-        VG_NEXT(i, w, f);                                                                          \
-    }
+    UNARY(from##_to_##T##_round, T, slot_##from,                                                   \
+          VG_NAME(round_##T)(SIGNED(wide_##from) && read_##from(a[l]) < 0,                         \
+                             (uint64_t)read_##from(a[l]), (int)i->imm))
 // An integer into a float of `mant` fraction bits, rounded as said, in integers.
 static inline uint64_t round_int(bool negative, uint64_t v, int mant, int bias, int mode) {
     uint64_t magnitude = negative ? 0 - v : v, sign = negative;
