@@ -155,16 +155,6 @@ static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
                        (long long)args->microbatch, (long long)sequence);
 }
 
-static int print_refusal(const Model *model) {
-    const Diag *diag = &model->diag;
-    Text text = { 0 };
-    diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
-               &text);
-    fputs(text_cstr(&text), stderr);
-    text_finish(&text);
-    return status_exit(ERR_INPUT);
-}
-
 static int lower(Model *model, PlanArgs *args, Plan **out) {
     Status status = choose_microbatch(args, model->sequence);
     if (status != OK) return driver_fail(status);
@@ -180,7 +170,7 @@ static int lower(Model *model, PlanArgs *args, Plan **out) {
     *out = lower_model(model, &options);
     fputs(text_cstr(&dump), stdout);
     text_finish(&dump);
-    return *out ? 0 : print_refusal(model);
+    return *out ? 0 : driver_refuse(model);
 }
 
 int plan_args_lower(PlanArgs *args, Plan **out) {
