@@ -116,6 +116,7 @@ static void cut(Contract *c) {
     c->chunk = CHUNK_ROWS;
     c->range = whole ? c->panels : even(c->panels, c->copy ? 16 : 8, 1);
     int64_t row_bytes = max_i64(c->post ? c->panels * PANEL * 4 : 0, c->pre ? c->copy_row * 4 : 0);
+    if (c->copy && !c->pre) row_bytes = max_i64(row_bytes, c->steps * (c->pairs ? 2 : 4));
     while (c->chunk > ROW_TILE && c->chunk * row_bytes > NEAR) c->chunk /= 2;
     while (problems * div_up(rows, c->chunk) * div_up(c->panels, c->range) < ENOUGH_TILES) {
         if (!whole && c->range > 2)

@@ -91,8 +91,9 @@ static void check_memory(const Spec *spec) {
            (long long)touched, (long long)(resident - touched));
     assert_int_equal(plan_peak(plan), sum);
     assert_true(touched <= plan_peak(plan) + N_REGIONS * page);
-    // What became resident since the executor was there is the regions, up to a little of stacks and heap.
-    assert_true(resident - outside <= touched + (1 << 20));
+    // What became resident since the executor was there is the regions, and up to 1 MiB for each of the two
+    // threads: packed operands on its stack (compiler/codegen/contract.c: STACK), code of kernels, heap.
+    assert_true(resident - outside <= touched + (2 << 20));
 
     // The peak of act is reached: some instruction has that many bytes live, and no packing needs less.
     int64_t most = 0;
