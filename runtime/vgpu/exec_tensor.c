@@ -60,45 +60,55 @@ static void widen_s4(float *to, const void *from, int n) {
 
 enum { MOST_K = 64 };
 
+// Values move between loops as whole vectors: a load that spans several recent stores would wait.
+
 // `from` is eight rows of `wide` floats; to[k][8].
-static void turn(float *to, const float *from, int wide) {
-    for (int k = 0; k < wide; k += 4)
-        for (int half = 0; half < 2; half++) {
-            const float *row = from + 4 * half * wide + k;
-            __m128 x[4];
-            for (int n = 0; n < 4; n++) x[n] = _mm_loadu_ps(row + n * wide);
-            _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
-            for (int n = 0; n < 4; n++) _mm_storeu_ps(to + (k + n) * 8 + 4 * half, x[n]);
-        }
+ALWAYS_INLINE void turn(float *to, const float *from, int wide) {
+    for (int k = 0; k < wide; k += 4) {
+        __m256 x[4], y[4];
+        for (int n = 0; n < 4; n++)
+            x[n] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from + n * wide + k)),
+                                        _mm_loadu_ps(from + (n + 4) * wide + k), 1);
+        y[0] = _mm256_unpacklo_ps(x[0], x[1]), y[1] = _mm256_unpackhi_ps(x[0], x[1]);
+        y[2] = _mm256_unpacklo_ps(x[2], x[3]), y[3] = _mm256_unpackhi_ps(x[2], x[3]);
+        _mm256_storeu_ps(to + 8 * k, _mm256_shuffle_ps(y[0], y[2], 0x44));
+        _mm256_storeu_ps(to + 8 * k + 8, _mm256_shuffle_ps(y[0], y[2], 0xee));
+        _mm256_storeu_ps(to + 8 * k + 16, _mm256_shuffle_ps(y[1], y[3], 0x44));
+        _mm256_storeu_ps(to + 8 * k + 24, _mm256_shuffle_ps(y[1], y[3], 0xee));
+    }
 }
 
 // Eight rows of c; `a` is their first block, the next ones `step` floats apart.
-static void multiply(float c[8][8], const float *a, size_t step, const float *b, int blocks, int wide) {
+ALWAYS_INLINE void multiply(__m256 c[8], const float *a, size_t step, const float *b, int blocks, int wide) {
     __m256 sum[8];
-    for (int g = 0; g < 8; g++) sum[g] = _mm256_loadu_ps(c[g]);
+    for (int g = 0; g < 8; g++) sum[g] = c[g];
     for (int block = 0; block < blocks; block++, a += step)
         for (int k = 0; k < wide; k++, b += 8) {
             __m256 row = _mm256_loadu_ps(b);
 #pragma GCC unroll 8
             for (int g = 0; g < 8; g++) sum[g] = _mm256_fmadd_ps(_mm256_set1_ps(a[g * wide + k]), row, sum[g]);
         }
-    for (int g = 0; g < 8; g++) _mm256_storeu_ps(c[g], sum[g]);
+    for (int g = 0; g < 8; g++) c[g] = sum[g];
 }
 
 // Registers of columns 2q and 2q + 1 to eight rows, and back.
-static void get_pairs(float to[8][8], const float *even, const float *odd) {
+ALWAYS_INLINE void get_pairs(__m256 to[8], const float *even, const float *odd) {
     for (int g = 0; g < 8; g++) {
         __m128 x = _mm_loadu_ps(even + 4 * g), y = _mm_loadu_ps(odd + 4 * g);
-        _mm_storeu_ps(to[g], _mm_unpacklo_ps(x, y));
-        _mm_storeu_ps(to[g] + 4, _mm_unpackhi_ps(x, y));
+        to[g] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_unpacklo_ps(x, y)), _mm_unpackhi_ps(x, y), 1);
     }
 }
-static void put_pairs(float *even, float *odd, float from[8][8]) {
-    for (int g = 0; g < 8; g++) {
-        __m128 low = _mm_loadu_ps(from[g]), high = _mm_loadu_ps(from[g] + 4);
-        _mm_storeu_ps(even + 4 * g, _mm_shuffle_ps(low, high, 0x88));
-        _mm_storeu_ps(odd + 4 * g, _mm_shuffle_ps(low, high, 0xdd));
+ALWAYS_INLINE void put_pairs(float *even, float *odd, const __m256 from[8]) {
+    for (int g = 0; g < 8; g += 2) {
+        __m256 low = _mm256_permute2f128_ps(from[g], from[g + 1], 0x20);
+        __m256 high = _mm256_permute2f128_ps(from[g], from[g + 1], 0x31);
+        _mm256_storeu_ps(even + 4 * g, _mm256_shuffle_ps(low, high, 0x88));
+        _mm256_storeu_ps(odd + 4 * g, _mm256_shuffle_ps(low, high, 0xdd));
     }
+}
+ALWAYS_INLINE void one_nan(__m256 c[8]) {
+    __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    for (int g = 0; g < 8; g++) c[g] = _mm256_blendv_ps(c[g], nan, _mm256_cmp_ps(c[g], c[g], _CMP_UNORD_Q));
 }
 
 static void keep(char *to, const uint32_t *from, uint32_t m) {
@@ -107,12 +117,16 @@ static void keep(char *to, const uint32_t *from, uint32_t m) {
     else LANES d[l] = m >> l & 1 ? from[l] : d[l];
 }
 
-// Rows 8 half and on of the accumulator: from the registers of c, and to those of d.
-static void get_rows(const Mma *x, const char *f, float c[8][8], int half) {
+// Rows 8 half and on of the accumulator.
+ALWAYS_INLINE void get_rows(const Mma *x, const char *f, __m256 c[8], int half) {
     const uint32_t *at = x->at + x->n_c + x->n_a + x->n_b;
-    if (x->acc == ACC_F32) get_pairs(c, (const float *)(f + at[2 * half]), (const float *)(f + at[2 * half + 1]));
-    else if (x->acc == ACC_F16) widen_f16(c[0], f + at[half], 64);
-    else memset(c, 0, 64 * sizeof(float));
+    float rows[64];
+    if (x->acc == ACC_F32) {
+        get_pairs(c, (const float *)(f + at[2 * half]), (const float *)(f + at[2 * half + 1]));
+        return;
+    }
+    if (x->acc == ACC_F16) widen_f16(rows, f + at[half], 64);
+    for (int g = 0; g < 8; g++) c[g] = x->acc == ACC_F16 ? _mm256_loadu_ps(rows + 8 * g) : _mm256_setzero_ps();
 }
 
 static void add_integers(const Mma *x, const char *f, const float *sum, int reg, uint32_t *r) {
@@ -126,21 +140,29 @@ static void add_integers(const Mma *x, const char *f, const float *sum, int reg,
 
 static uint32_t half_of(float v) { return v == v ? _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT) : 0x7fff; }
 
-// Registers of the result that rows 8 half and on of c make. (f32: columns apart, NaN made one.)
-static void results(const Mma *x, const char *f, float c[8][8], int half, uint32_t r[4][32]) {
+// The registers of the result that rows 8 half and on make, where they are not f32.
+static void results(const Mma *x, const char *f, const __m256 c[8], int half, uint32_t r[4][32]) {
+    float sums[2][32], rows[64];
     if (x->acc == ACC_F16) {
-        for (int k = 0; k < 32; k++) r[half][k] = half_of(c[0][2 * k]) | half_of(c[0][2 * k + 1]) << 16;
-        return;
-    }
-    float *even = (float *)r[2 * half], *odd = (float *)r[2 * half + 1], sums[2][32];
-    if (x->acc == ACC_F32) {
-        put_pairs(even, odd, c);
-        LANES even[l] = canon(even[l]);
-        LANES odd[l] = canon(odd[l]);
+        for (int g = 0; g < 8; g++) _mm256_storeu_ps(rows + 8 * g, c[g]);
+        for (int k = 0; k < 32; k++) r[half][k] = half_of(rows[2 * k]) | half_of(rows[2 * k + 1]) << 16;
         return;
     }
     put_pairs(sums[0], sums[1], c);
     for (int k = 0; k < 2; k++) add_integers(x, f, sums[k], 2 * half + k, r[2 * half + k]);
+}
+
+ALWAYS_INLINE void put_rows(const Mma *x, char *f, __m256 (*c)[8], int halves, uint32_t m) {
+    uint32_t r[4][32] __attribute__((aligned(64)));
+    for (int half = 0; half < halves && x->acc == ACC_F32; half++) {
+        const uint32_t *at = x->at + 2 * half;
+        one_nan(c[half]);
+        if (m == ~0u) put_pairs((float *)(f + at[0]), (float *)(f + at[1]), c[half]);
+        else put_pairs((float *)r[2 * half], (float *)r[2 * half + 1], c[half]);
+    }
+    if (m == ~0u && x->acc == ACC_F32) return;
+    for (int half = 0; half < halves && x->acc != ACC_F32; half++) results(x, f, c[half], half, r);
+    for (int reg = 0; reg < x->n_c; reg++) keep(f + x->at[reg], r[reg], m);
 }
 
 // True to go on; else *next is what the handler returns.
@@ -154,12 +176,12 @@ static bool begin(const VgInstr *i, VgWarp *w, char *f, uint32_t *m, const VgIns
     return false;
 }
 
-ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Widen *wide_b) {
+ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Widen *wide_b, int wide) {
     float a[4 * 8 * MOST_K / 2] __attribute__((aligned(64))), b[8 * MOST_K] __attribute__((aligned(64)));
-    float turned[MOST_K * 8] __attribute__((aligned(64))), c[2][8][8] __attribute__((aligned(64)));
-    uint32_t to[4][32] __attribute__((aligned(64)));
+    float turned[MOST_K * 8] __attribute__((aligned(64)));
+    __m256 c[2][8];
     const uint32_t *at = x->at + x->n_c;
-    int wide = x->wide, halves = x->rows / 8;
+    int halves = x->rows / 8;
     for (int r = 0; r < x->n_a; r++) wide_a(a + r * 8 * wide, f + at[r], 8 * wide);
     for (int r = 0; r < x->n_b; r++) {
         wide_b(b, f + at[x->n_a + r], 8 * wide);
@@ -169,22 +191,21 @@ ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Wid
         get_rows(x, f, c[half], half);
         multiply(c[half], a + half * 8 * wide, (size_t)(halves * 8 * wide), turned, x->n_b, wide);
     }
-    for (int half = 0; half < halves; half++) results(x, f, c[half], half, to);
-    for (int reg = 0; reg < x->n_c; reg++) keep(f + x->at[reg], to[reg], m);
+    put_rows(x, f, c, halves, m);
 }
 
-#define MMA(name, a, b)                                                                            \
+#define MMA(name, a, b, wide)                                                                          \
     HANDLER(name) {                                                                                \
         uint32_t m;                                                                                \
         const VgInstr *next;                                                                       \
         if (!begin(i, w, f, &m, &next)) return next;                                               \
         const Mma *x = i->extra;                                                                   \
-        product(x, f, m, a, b);                                                                    \
+        product(x, f, m, a, b, wide);                                                              \
         VG_NEXT(i, w, f);                                                                          \
     }
-MMA(mma_any, x->a, x->b)
-MMA(mma_bf16, widen_bf16, widen_bf16)
-MMA(mma_f16, widen_f16, widen_f16)
+MMA(mma_any, x->a, x->b, x->wide)
+MMA(mma_bf16, widen_bf16, widen_bf16, 8)
+MMA(mma_f16, widen_f16, widen_f16, 8)
 
 // Single bits: a register is 32 elements of a row.
 HANDLER(mma_bits) {
