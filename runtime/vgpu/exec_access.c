@@ -10,7 +10,7 @@
 #include "runtime/vgpu/exec_access.h"
 
 // What is constant in a specialised function; `fixed` false: taken from the site.
-typedef struct Shape { uint32_t bytes, vector; bool write, fixed; VgFlight flight; } Shape;
+typedef struct Shape { uint32_t bytes, vector; bool write, fixed; VgFlight flight; bool rows; } Shape;
 
 /* Shadow --------------------------------------------------------------------------------------- */
 
@@ -328,6 +328,19 @@ INLINE void load_data(const VgSite *s, char *frame, uint32_t mask, const Lanes *
     }
 }
 
+// Rows of matrices: 16 bytes of lane l are row l % 8 of the register of matrix l / 8.
+INLINE void move_rows(const VgSite *s, char *frame, uint32_t mask, const Lanes *off, uint8_t *host,
+                      bool write) {
+    for (uint32_t m = mask; m; m &= m - 1) {
+        uint32_t l = (uint32_t)__builtin_ctz(m);
+        char *row = frame + (write ? s->source : s->reg)[l / 8] + l % 8 * 16;
+        if (write)
+            memcpy(host + off->at[l], row, 16);
+        else
+            memcpy(row, host + off->at[l], 16);
+    }
+}
+
 INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off,
                        uint8_t *host, bool in_step, uint32_t bytes, uint32_t vector) {
     uint32_t reg_bytes = s->reg_bytes;
@@ -395,6 +408,10 @@ INLINE VgFault in_place(VgWarpMem *w, const VgSite *s, uint32_t mask, const Lane
             step_lanes(w, s, p, mask, off, total, in_step, kind, c.write, &distinct);
         if (__builtin_expect(bad >= 0, 0))
             return vg_shadow_fault(w, s, p, mask, off->at, (uint64_t)bad);
+    }
+    if (c.rows) {
+        move_rows(s, frame, mask, off, p->host, c.write);
+        return VG_OK;
     }
     if (!c.write) {
         load_data(s, frame, mask, off, p, in_step, same, bytes, vector);
@@ -502,7 +519,7 @@ static VgFault anywhere(VgWarpMem *w, const VgSite *s, uint32_t mask, const void
     VgPlaceMem place[32];
     VgSpace space[32];
     uint32_t total = (uint32_t)s->bytes * s->vector;
-    Shape c = { .write = s->access == VG_WRITE, .flight = (VgFlight)s->flight };
+    Shape c = { .write = s->access == VG_WRITE, .flight = (VgFlight)s->flight, .rows = s->rows };
     addresses_of(at, s, address);
     for (uint32_t m = mask; m; m &= m - 1) {
         uint32_t l = (uint32_t)__builtin_ctz(m);
@@ -624,9 +641,11 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
 // X(bytes, vector)
 #define SHAPES(X) X(1, 1) X(2, 1) X(4, 1) X(8, 1) X(2, 2) X(2, 4) X(4, 2) X(4, 4) X(8, 2) X(4, 8)
 #define DEFINE(bytes, vector, space, name, is_write, flight)                                       \
+    DEFINE_AS(bytes, vector, space, name, is_write, flight, false)
+#define DEFINE_AS(bytes, vector, space, name, is_write, flight, rows)                              \
     static VgFault name##_##space##_##bytes##x##vector(                                            \
         VgWarpMem *w, const VgSite *s, uint32_t mask, const void *address, char *frame) {          \
-        Shape shape = { bytes, vector, is_write, true, flight };                                   \
+        Shape shape = { bytes, vector, is_write, true, flight, rows };                             \
         return run_##space(w, s, mask, address, frame, shape);                                     \
     }
 #define DEFINE_ALL(bytes, vector)                                                                  \
@@ -635,6 +654,9 @@ INLINE VgFault run_global(VgWarpMem *w, const VgSite *s, uint32_t mask, const vo
     DEFINE(bytes, vector, global, load, false, VG_NO_FLIGHT)                                       \
     DEFINE(bytes, vector, global, store, true, VG_NO_FLIGHT)
 SHAPES(DEFINE_ALL)
+// ldmatrix and stmatrix.
+DEFINE_AS(4, 4, shared, load_rows, false, VG_NO_FLIGHT, true)
+DEFINE_AS(4, 4, shared, store_rows, true, VG_NO_FLIGHT, true)
 // The copies of cp.async.
 #define COPIES(X) X(4, 1) X(4, 2) X(4, 4)
 #define DEFINE_COPY(bytes, vector)                                                                 \
@@ -653,6 +675,7 @@ VgAccessFn *VG_NAME(vg_access)(const VgSite *s) {
     bool shared = s->space == VG_SHARED, write = s->access == VG_WRITE;
     if (s->sem >= VG_VOLATILE) return strong;
     if (s->space == VG_LOCAL) return local;
+    if (s->rows) return !shared ? anywhere : write ? store_rows_shared_4x4 : load_rows_shared_4x4;
     if (s->flight != VG_NO_FLIGHT) {
         COPIES(CHOOSE_COPY)
         return anywhere;

@@ -13,7 +13,8 @@
     const VgInstr *vg_narrow_##isa(const VgInstr *i, VgWarp *w, char *f);                          \
     const VgInstr *vg_widen_##isa(const VgInstr *i, VgWarp *w, char *f);                           \
     const VgInstr *vg_widen_signed_##isa(const VgInstr *i, VgWarp *w, char *f);                    \
-    extern const VgRoot vg_roots_tensor_##isa[], vg_roots_async_##isa[];
+    extern const VgRoot vg_roots_tensor_##isa[], vg_roots_matrix_##isa[],            \
+        vg_roots_async_##isa[];
 DECLARE(v3)
 DECLARE(v4)
 
@@ -24,6 +25,7 @@ extern const VgRoot vg_roots_control[];
         { vg_forms_int_##isa, vg_forms_float_##isa, vg_forms_half_##isa },                         \
         { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa,       \
           vg_roots_warp_##isa, vg_roots_mem_##isa, vg_roots_control, vg_roots_tensor_##isa,        \
+          vg_roots_matrix_##isa,                                                                   \
           vg_roots_async_##isa },                                                                  \
         vg_move32_##isa, vg_move64_##isa, vg_narrow_##isa, vg_widen_##isa,         \
         vg_widen_signed_##isa                                                                      \

@@ -175,6 +175,7 @@ struct VgSite {
     bool result;              // atom: the old value is wanted; red: not
     bool cluster;             // .shared::cluster: other CTAs of the cluster may be meant
     uint8_t flight;           // VgFlight, of a weak load or store
+    bool rows; // of matrices: reg and source [0..3] take rows of 16 bytes, eight lanes' each
     uint32_t reg[8];          // of loads and of results. VG_SINK: the value is dropped
     uint32_t source[8];       // of stores, and operand b of atom and red
     uint32_t compare; // atom.cas: the value compared (operand b); source[0] is then the new one
