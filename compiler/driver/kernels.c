@@ -106,7 +106,7 @@ static Status write_json(const Kernels *k) {
     char *text = report ? json_dumps(report, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     Status status = text ? write_file(k, "report.json", "", text, strlen(text))
                          : status_fail(ERR_MEMORY, "no memory for a report");
-    free(text);
+    memory_free(text);
     json_decref(report);
     return status;
 }
