@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Every kernel of models/tiny.lua, in both precisions, compiles for every architecture we name: nothing spills, and
+# parameters lie in the code as launches pass them.
+set -euo pipefail
+source=$1 build=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$source"
+for run in fp32:sm_80 bf16:sm_80 bf16:sm_89 bf16:sm_90a bf16:sm_100a bf16:sm_103a bf16:sm_120a; do
+    arch=${run#*:}
+    if ! "$build/moec" kernels models/tiny.lua --precision "${run%:*}" --arch "$arch" -o "$work/$arch-${run%:*}" \
+        >"$work/log" 2>&1; then
+        cat "$work/log"
+        if grep -q 'was not found; looked for' "$work/log"; then exit 77; fi
+        exit 1
+    fi
+    line=$(tail -n 1 "$work/log")
+    echo "$run: $line"
+    [[ $line == '0 spill; '*'; parameters lie as launches pass them' ]]
+done
