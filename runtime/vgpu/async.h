@@ -16,6 +16,7 @@ typedef struct VgCopy {
     const VgInstr *instr;     // for reports
     uint32_t mask;            // lanes whose copy has not landed
     uint32_t flight;          // VgWarpMem.flight of its source's touches
+    uint32_t number;          // copies of the warp before it
     uint32_t group[32];       // of each lane: how many groups it had committed at issue
     uint64_t address[32] __attribute__((aligned(64)));
     uint32_t data[4][32] __attribute__((aligned(64)));
@@ -24,13 +25,14 @@ typedef struct VgCopy {
 typedef struct VgCopies {
     VgCopy **items;           // [n] in the order of issue; beyond: to be used again
     uint32_t n, made, cap;
+    uint32_t issued;          // in all
     uint32_t committed[32];   // groups of each lane
     bool open;                // the last copy's group has not been committed by anyone
 } VgCopies;
 
 VgCopies *vg_copies(VgWarp *w);      // of the warp, made at first use; NULL: no memory
 VgCopy *vg_copy_new(VgWarp *w);      // the next item, for the group that is open; NULL: no memory
-// Lanes `lanes` of the first `n` copies whose group is below their lane's `before` (NULL: all) land,
+// Lanes `lanes` of the first `n` copies of all whose group is below their lane's `before` (NULL: all) land,
 // by the agent `by`: the warp's, or a memory of it. *instr: whose copy a fault is of.
 VgFault vg_copies_land(VgWarp *w, VgWarpMem *by, uint32_t n, uint32_t lanes, const int64_t *before,
                        const VgInstr **instr);

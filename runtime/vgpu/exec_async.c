@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "runtime/vgpu/async.h"
+#include "runtime/vgpu/engine.h"
 #include "runtime/vgpu/exec.h"
 
 // A copy's accesses. Registers of all sites lie in the VgCopy, which they take for the frame.
@@ -15,16 +16,11 @@ typedef struct CopySite {
     uint32_t bytes;               // of a lane's copy
 } CopySite;
 
-static uint64_t lane_address(const char *f, uint32_t at, int bytes, uint32_t lane) {
-    if (!at) return 0;
-    return bytes == 8 ? ((const uint64_t *)(f + at))[lane] : ((const uint32_t *)(f + at))[lane];
-}
-
 // Lanes that read less than the whole: byte by byte, the rest zero.
 static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_t lane, uint32_t bytes, VgCopy *copy) {
     uint8_t *host, data[16] = { 0 };
     if (bytes) {
-        uint64_t address = lane_address(f, site->from, site->from_bytes, lane) + (uint64_t)site->read->offset;
+        uint64_t address = vg_lane(f, site->from, site->from_bytes, lane) + (uint64_t)site->read->offset;
         VgFault fault = vg_range(&w->mem, site->read, VG_READ, lane, address, bytes, &host);
         if (fault != VG_OK) return fault;
         memcpy(data, host, bytes);
@@ -59,7 +55,7 @@ HANDLER(copy_async) {
     copy->land = site->land, copy->instr = i, copy->mask = m;
     memcpy(copy->group, copies->committed, sizeof copy->group);
     for (uint32_t l = 0; l < 32; l++) {
-        copy->address[l] = lane_address(f, site->to, site->to_bytes, l);
+        copy->address[l] = vg_lane(f, site->to, site->to_bytes, l);
         if (site->size && m >> l & 1 && ((const uint32_t *)(f + site->size))[l] > site->bytes)
             return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, 1u << l, "src-size %u is larger than the copy of %u bytes",
                             ((const uint32_t *)(f + site->size))[l], site->bytes);
@@ -89,7 +85,7 @@ HANDLER(wait_copies) {
         int64_t before[32];
         const VgInstr *copy = i;
         for (int l = 0; l < 32; l++) before[l] = (int64_t)copies->committed[l] - i->imm;
-        VgFault fault = vg_copies_land(w, &w->mem, copies->n, m, i->imm < 0 ? NULL : before, &copy);
+        VgFault fault = vg_copies_land(w, &w->mem, copies->issued, m, i->imm < 0 ? NULL : before, &copy);
         if (fault != VG_OK) return vg_fault_record(w, copy, fault);
     }
     VG_NEXT(i, w, f);
@@ -156,6 +152,7 @@ _Static_assert(offsetof(CopySite, size) == offsetof(CopySite, to) + 2 * sizeof(u
 
 static Status decode_cp(VgDecoder *d, const PtxInstr *p) {
     if (!vg_take(d, "async")) return vg_bad(d, "expected .async");
+    if (vg_has(d, "bulk")) return vg_decode_bulk(d, p);
     if (vg_take(d, "commit_group")) {
         TRY(vg_count(d, 0, 0));
         vg_emit(d, commit);
@@ -175,10 +172,16 @@ static Status decode_cp(VgDecoder *d, const PtxInstr *p) {
         vg_emit(d, wait_copies)->imm = (int64_t)n;
         return OK;
     }
+    if (vg_take(d, "mbarrier")) return vg_decode_async_arrive(d, p);
     return decode_copy(d, p);
 }
 
 const VgRoot VG_NAME(vg_roots_async)[] = {
-    { "cp", decode_cp, "cp.async.{ca,cg}.shared.global{.L2::128B}, cp.async.commit_group, cp.async.wait_{group,all}" },
+    { "cp", decode_cp,
+      "cp.async.{ca,cg}.shared.global{.L2::128B}, cp.async.commit_group, cp.async.wait_{group,all}, "
+      "cp.async.mbarrier.arrive{.noinc}{.shared}.b64, cp.async.bulk.{shared::cluster,shared::cta}.global."
+      "mbarrier::complete_tx::bytes{.multicast::cluster}, cp.async.bulk.shared::cluster.shared::cta."
+      "mbarrier::complete_tx::bytes, cp.async.bulk.global.shared::cta.bulk_group, cp.async.bulk.commit_group, "
+      "cp.async.bulk.wait_group{.read}, cp.async.bulk.prefetch.L2.global" },
     { NULL, NULL, NULL },
 };
