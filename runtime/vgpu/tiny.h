@@ -34,4 +34,8 @@ ALWAYS_INLINE float ue8m0_to_float(uint32_t x) {
     return as_f32(x == 255 ? 0x7fffffff : x ? x << 23 : 0x400000);
 }
 
+// cvt with one of these types (exec_tiny.c); the modifiers that were there.
+typedef struct TinyMods { bool nearest, zero, up, relu, finite; } TinyMods;
+Status VG_NAME(vg_decode_tiny)(VgDecoder *d, const PtxInstr *p, PtxType to, PtxType from, const TinyMods *mods);
+
 #endif
