@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bulk copies: cp.async.bulk between global memory and shared memory of the cluster.
 //
-// engine.h says when they happen. Both ends are multiples of 16 bytes. A copy into shared memory counts
-// its bytes down at an mbarrier of the block it writes to; a copy out of it belongs to a group of its
-// thread, whose .read wait gives the source back and whose full wait writes the destination.
+// engine.h says when they happen. Both ends are multiples of 16 bytes. A copy into shared memory
+// counts its bytes down at an mbarrier of the block it writes to; a copy out of it belongs to a
+// group of its thread, whose .read wait gives the source back and whose full wait writes the
+// destination.
 #include <stdlib.h>
 
 #include "runtime/vgpu/async.h"
@@ -18,7 +19,8 @@ typedef struct BulkSite {
     bool multicast;
 } BulkSite;
 
-VgBulk *vg_bulk_new(VgWarp *w, const VgInstr *i, const VgSite *site, uint32_t lane, uint32_t bytes) {
+VgBulk *vg_bulk_new(VgWarp *w, const VgInstr *i, const VgSite *site, uint32_t lane,
+                    uint32_t bytes) {
     size_t agents = w->mem.team->thread->launch->n_agents * sizeof(uint32_t);
     VgBulk *op = calloc(1, sizeof *op + agents);
     if (!op) return NULL;
@@ -61,7 +63,7 @@ VgFault vg_bulk_land(VgBulk *op) {
     return fault;
 }
 
-/* issue --------------------------------------------------------------------------------------- */
+/* issue ---------------------------------------------------------------------------------------- */
 
 static uint64_t address_of(const VgSite *site, const char *f, uint32_t at, uint32_t lane) {
     uint64_t a = vg_lane(f, at, site->address_bytes, lane) + (uint64_t)site->offset;
@@ -102,8 +104,8 @@ static const VgInstr *into_shared(const VgInstr *i, VgWarp *w, uint32_t lane, ui
     if (!b) return next;
     if (rank_of(w, to) != b->rank && w->mem.team->n_ctas > 1)
         return vg_fault(w, i, VG_BARRIER, 1u << lane,
-                        "the mbarrier is in block %u of the cluster, the destination in block %u", b->rank,
-                        rank_of(w, to));
+                        "the mbarrier is in block %u of the cluster, the destination in block %u",
+                        b->rank, rank_of(w, to));
     VgBulk *op = vg_bulk_new(w, i, site->land, lane, bytes);
     if (!op) return vg_fault(w, i, VG_NO_MEMORY, 1u << lane, "no memory for a bulk copy");
     op->to = to, op->from = from, op->source = site->give_back;
@@ -134,11 +136,13 @@ static const VgInstr *copy_bulk(const VgInstr *i, VgWarp *w, char *f) {
     const BulkSite *site = i->extra;
     const VgInstr *next = i + 1;
     for (uint32_t m = VG_MASK(i, w, f); m && next; m &= m - 1) {
-        uint32_t lane = (uint32_t)__builtin_ctz(m), bytes = (uint32_t)vg_lane(f, site->size, 4, lane);
+        uint32_t lane = (uint32_t)__builtin_ctz(m),
+                 bytes = (uint32_t)vg_lane(f, site->size, 4, lane);
         uint64_t from = address_of(site->source, f, site->from, lane);
         uint64_t to = address_of(site->issue, f, site->to, lane);
         if (bytes % 16)
-            return vg_fault(w, i, VG_MISALIGNED, 1u << lane, "a bulk copy of %u bytes: expected a multiple of 16", bytes);
+            return vg_fault(w, i, VG_MISALIGNED, 1u << lane,
+                            "a bulk copy of %u bytes: expected a multiple of 16", bytes);
         if (!site->mbarrier) {
             next = out_of_shared(i, w, lane, bytes, from, to);
             continue;
@@ -157,7 +161,7 @@ static const VgInstr *copy_bulk(const VgInstr *i, VgWarp *w, char *f) {
     return next;
 }
 
-/* groups -------------------------------------------------------------------------------------- */
+/* groups --------------------------------------------------------------------------------------- */
 
 static const VgInstr *commit(const VgInstr *i, VgWarp *w, char *f) {
     uint32_t m = VG_MASK(i, w, f);
@@ -199,7 +203,8 @@ static const VgInstr *wait_bulk(const VgInstr *i, VgWarp *w, char *f) {
     return i + 1;
 }
 
-// At the end of a warp: what has been read is written; what has not been read is lost with shared memory.
+// At the end of a warp: what has been read is written; what has not been read is lost with shared
+// memory.
 bool vg_bulk_warp_exit(VgWarp *w, struct VgWarpEngine *e) {
     bool ok = true;
     while (e->bulk) {
@@ -223,9 +228,10 @@ bool vg_bulk_warp_exit(VgWarp *w, struct VgWarpEngine *e) {
     return ok;
 }
 
-/* decoding ------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
-static VgSite *site_of(VgDecoder *d, VgSpace space, bool cluster, VgAccess access, VgFlight flight) {
+static VgSite *site_of(VgDecoder *d, VgSpace space, bool cluster, VgAccess access,
+                       VgFlight flight) {
     VgSite *site = vg_site(d);
     site->space = (uint8_t)space, site->cluster = cluster;
     site->access = (uint8_t)access, site->flight = (uint8_t)flight;
@@ -255,9 +261,10 @@ static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
     bool own = vg_take(d, "shared::cta"), global = vg_take(d, "global");
     x->multicast = vg_take(d, "multicast::cluster");
     if (vg_cc(d) < 90) return vg_bad(d, "needs sm_90, this is sm_%d", vg_cc(d));
-    if (group == counts || (global ? cluster && own : !cluster || !own) || (group && (!own || !global)) ||
-        (x->multicast && (!cluster || !global)))
-        return vg_bad(d, "no such pair of spaces, or neither .bulk_group nor .mbarrier::complete_tx::bytes");
+    if (group == counts || (global ? cluster && own : !cluster || !own) ||
+        (group && (!own || !global)) || (x->multicast && (!cluster || !global)))
+        return vg_bad(
+            d, "no such pair of spaces, or neither .bulk_group nor .mbarrier::complete_tx::bytes");
     TRY(vg_count(d, 3u + counts + x->multicast + hint, 3u + counts + x->multicast + hint));
     x->source = site_of(d, counts && global ? VG_GLOBAL : VG_SHARED, false, VG_READ, VG_TAKES_OFF);
     x->issue = site_of(d, group ? VG_GLOBAL : VG_SHARED, cluster, VG_WRITE, VG_TAKES_OFF);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clusters of blocks: addresses in each other's shared memory, the cluster's barrier, and the objects
-// that live with a cluster (engine.h). Also griddepcontrol: grids run one after the other here, so what
-// it waits for has happened.
+// Clusters of blocks: addresses in each other's shared memory, the cluster's barrier, and the
+// objects that live with a cluster (engine.h). Also griddepcontrol: grids run one after the other
+// here, so what it waits for has happened.
 #include <stdlib.h>
 
 #include "runtime/vgpu/engine.h"
 
-/* the engine ---------------------------------------------------------------------------------- */
+/* the engine ----------------------------------------------------------------------------------- */
 
 static void bulk_list_free(VgBulk *op) {
     while (op) {
@@ -66,7 +66,7 @@ void vg_engine_destroy(VgCluster *c) {
     c->async = NULL;
 }
 
-/* the barrier --------------------------------------------------------------------------------- */
+/* the barrier ---------------------------------------------------------------------------------- */
 
 static uint32_t live_warps(const VgCluster *c) {
     uint32_t n = 0;
@@ -110,9 +110,11 @@ static const VgInstr *cluster_arrive(const VgInstr *i, VgWarp *w, char *f) {
     if (!e) return vg_fault(w, i, VG_NO_MEMORY, w->mask, "no memory for a cluster's barrier");
     struct VgWarpEngine *mine = &e->warps[w->mem.agent];
     if (VG_MASK(i, w, f) != w->mask)
-        return vg_fault(w, i, VG_DIVERGED, w->mask, "the guard of a barrier must hold for all lanes or none");
+        return vg_fault(w, i, VG_DIVERGED, w->mask,
+                        "the guard of a barrier must hold for all lanes or none");
     if (mine->arrived)
-        return vg_fault(w, i, VG_BARRIER, w->mask, "barrier.cluster.arrive twice without a wait in between");
+        return vg_fault(w, i, VG_BARRIER, w->mask,
+                        "barrier.cluster.arrive twice without a wait in between");
     if (!e->barrier.clock) {
         e->barrier.clock = vg_clock_create(w->mem.team);
         e->barrier.done = vg_clock_create(w->mem.team);
@@ -131,7 +133,8 @@ static const VgInstr *cluster_wait(const VgInstr *i, VgWarp *w, char *f) {
     if (!e) return vg_fault(w, i, VG_NO_MEMORY, w->mask, "no memory for a cluster's barrier");
     struct VgWarpEngine *mine = &e->warps[w->mem.agent];
     if (!mine->arrived)
-        return vg_fault(w, i, VG_BARRIER, w->mask, "barrier.cluster.wait without an arrive before it");
+        return vg_fault(w, i, VG_BARRIER, w->mask,
+                        "barrier.cluster.wait without an arrive before it");
     if (e->barrier.phase < mine->arrived) return vg_wait(w, i, passed, describe, e);
     vg_clock_acquire(e->barrier.done, &w->mem);
     mine->arrived = 0;
@@ -149,13 +152,14 @@ bool vg_engine_warp_exit(VgWarp *w) {
         const VgBulk *op = b->flying;
         if (b->rank != w->mem.rank || !op) continue;
         vg_fault(w, op->instr, VG_BARRIER, 1u << op->lane,
-                 "the block ends, and nobody has waited for this copy at the mbarrier at offset %u", b->offset);
+                 "the block ends, and nobody has waited for this copy at the mbarrier at offset %u",
+                 b->offset);
         return false;
     }
     return true;
 }
 
-/* addresses ----------------------------------------------------------------------------------- */
+/* addresses ------------------------------------------------------------------------------------ */
 
 // imm: 1 generic, | 2: 64 bits.
 static const VgInstr *map_address(const VgInstr *i, VgWarp *w, char *f) {
@@ -164,14 +168,16 @@ static const VgInstr *map_address(const VgInstr *i, VgWarp *w, char *f) {
         uint32_t l = (uint32_t)__builtin_ctz(rest);
         uint64_t a = vg_lane(f, i->a, i->imm & 2 ? 8 : 4, l), rank = vg_lane(f, i->b, 4, l);
         if (rank >= n)
-            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l, "mapa: block %llu of a cluster of %u",
-                            (unsigned long long)rank, n);
+            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l,
+                            "mapa: block %llu of a cluster of %u", (unsigned long long)rank, n);
         if (i->imm & 1 && vg_space_of(a) != VG_SHARED)
-            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l, "mapa: 0x%llx is not in shared memory",
-                            (unsigned long long)a);
+            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l,
+                            "mapa: 0x%llx is not in shared memory", (unsigned long long)a);
         a = (a & ~0xff000000ull) | rank << 24;
-        if (i->imm & 2) ((uint64_t *)(f + i->d))[l] = a;
-        else ((uint32_t *)(f + i->d))[l] = (uint32_t)a;
+        if (i->imm & 2)
+            ((uint64_t *)(f + i->d))[l] = a;
+        else
+            ((uint32_t *)(f + i->d))[l] = (uint32_t)a;
     }
     return i + 1;
 }
@@ -182,8 +188,8 @@ static const VgInstr *rank_of_address(const VgInstr *i, VgWarp *w, char *f) {
         uint32_t l = (uint32_t)__builtin_ctz(rest);
         uint64_t a = vg_lane(f, i->a, i->imm & 2 ? 8 : 4, l);
         if (i->imm & 1 && vg_space_of(a) != VG_SHARED)
-            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l, "getctarank: 0x%llx is not in shared memory",
-                            (unsigned long long)a);
+            return vg_fault(w, i, VG_ILLEGAL_ADDRESS, 1u << l,
+                            "getctarank: 0x%llx is not in shared memory", (unsigned long long)a);
         to[l] = (uint32_t)(a >> 24 & 0xff);
     }
     return i + 1;
@@ -194,7 +200,7 @@ static const VgInstr *nothing(const VgInstr *i, VgWarp *w, char *f) {
     return i + 1;
 }
 
-/* decoding ------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
 static Status needs_90(VgDecoder *d) {
     return vg_cc(d) < 90 ? vg_bad(d, "needs sm_90, this is sm_%d", vg_cc(d)) : OK;
@@ -212,7 +218,7 @@ static Status decode_mapa(VgDecoder *d, const PtxInstr *p) {
     if (!rank) TRY(vg_src(d, &p->operands[2], 32, &b));
     TRY(vg_dst(d, &p->operands[0], wide && !rank ? 64 : 32, false, &r));
     VgInstr *i = vg_emit(d, rank ? rank_of_address : map_address);
-    i->d = r, i->a = a, i->b = b, i->imm = !shared | wide << 1;
+    i->d = r, i->a = a, i->b = b, i->imm = (shared ? 0 : 1) | wide << 1;
     return OK;
 }
 
@@ -231,7 +237,8 @@ Status vg_decode_cluster_barrier(VgDecoder *d, const PtxInstr *p) {
 static Status decode_dependent(VgDecoder *d, const PtxInstr *p) {
     (void)p;
     TRY(needs_90(d));
-    if (!vg_take(d, "wait") && !vg_take(d, "launch_dependents")) return vg_bad(d, "expected .wait or .launch_dependents");
+    if (!vg_take(d, "wait") && !vg_take(d, "launch_dependents"))
+        return vg_bad(d, "expected .wait or .launch_dependents");
     TRY(vg_count(d, 0, 0));
     vg_emit(d, nothing);
     return OK;
@@ -239,8 +246,10 @@ static Status decode_dependent(VgDecoder *d, const PtxInstr *p) {
 
 const VgRoot vg_roots_engine[] = {
     { "mbarrier", vg_decode_mbarrier,
-      "mbarrier.{init,inval,arrive{.expect_tx,.noComplete},arrive_drop{.expect_tx,.noComplete},expect_tx,"
-      "complete_tx,test_wait{.parity},try_wait{.parity},pending_count}{.sem}{.scope}{.shared}.b64" },
+      "mbarrier.{init,inval,arrive{.expect_tx,.noComplete},arrive_drop{.expect_tx,.noComplete},"
+      "expect_tx,"
+      "complete_tx,test_wait{.parity},try_wait{.parity},pending_count}{.sem}{.scope}{.shared}."
+      "b64" },
     { "mapa", decode_mapa, "mapa{.shared::cluster}.{u32,u64}" },
     { "getctarank", decode_mapa, "getctarank{.shared::cluster}.{u32,u64}" },
     { "griddepcontrol", decode_dependent, "griddepcontrol.{wait,launch_dependents}" },

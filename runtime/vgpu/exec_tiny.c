@@ -2,12 +2,19 @@
 // Conversions to and from floats of 8, 6 and 4 bits, two at a time: the first operand, or the upper
 // half, is the upper element.
 //
-// Into a narrow type: one rounding to nearest from f32 or f16, saturating; NaN stays NaN where there is
-// one, else becomes the largest value. ue8m0 is a power of two, rounded to zero or up, its sign lost.
+// Into a narrow type: one rounding to nearest from f32 or f16, saturating; NaN stays NaN where
+// there is one, else becomes the largest value. ue8m0 is a power of two, rounded to zero or up, its
+// sign lost.
 #include "runtime/vgpu/tiny.h"
 
-typedef struct Narrow { PtxType type; int exponent, fraction; uint32_t most, nan; int apart; } Narrow;
-static const Narrow narrow[] = { // apart: bits from one element to the next
+typedef struct Narrow {
+    PtxType type;
+    int exponent, fraction;
+    uint32_t most, nan;
+    int apart;
+} Narrow;
+static const Narrow narrow[] = {
+    // apart: bits from one element to the next
     { PTX_E4M3X2, 4, 3, 0x7e, 0x7f, 8 }, { PTX_E5M2X2, 5, 2, 0x7b, 0x7f, 8 },
     { PTX_E3M2X2, 3, 2, 0x1f, 0x1f, 8 }, { PTX_E2M3X2, 2, 3, 0x1f, 0x1f, 8 },
     { PTX_E2M1X2, 2, 1, 0x07, 0x07, 4 },
@@ -49,11 +56,15 @@ static uint32_t to_half(float v, bool relu) {
 }
 
 // Elements of a lane: two registers of f32, or the halves of one.
-static void lane_values(const VgInstr *i, const char *f, int l, PtxType from, float *upper, float *lower) {
+static void lane_values(const VgInstr *i, const char *f, int l, PtxType from, float *upper,
+                        float *lower) {
     uint32_t a = ((const uint32_t *)(f + i->a))[l];
-    if (from == PTX_F32) *upper = as_f32(a), *lower = as_f32(((const uint32_t *)(f + i->b))[l]);
-    else if (from == PTX_BF16X2) *upper = bf16_to_float(a >> 16), *lower = bf16_to_float(a & 0xffff);
-    else *upper = half_to_float(a >> 16), *lower = half_to_float(a & 0xffff);
+    if (from == PTX_F32)
+        *upper = as_f32(a), *lower = as_f32(((const uint32_t *)(f + i->b))[l]);
+    else if (from == PTX_BF16X2)
+        *upper = bf16_to_float(a >> 16), *lower = bf16_to_float(a & 0xffff);
+    else
+        *upper = half_to_float(a >> 16), *lower = half_to_float(a & 0xffff);
 }
 
 // imm: index in `narrow` | relu << 8 | PtxType of the source << 16. b = 0: halves of a.
@@ -90,16 +101,18 @@ HANDLER(from_narrow) {
     const Narrow *n = &narrow[i->imm & 255];
     bool relu = i->imm >> 8 & 1;
     const uint32_t *a = SLOT(const uint32_t, a);
-    MAP(uint32_t, to_half(decode_value(n->type, a[l] >> n->apart & ((1u << n->apart) - 1)), relu) << 16 |
+    MAP(uint32_t, to_half(decode_value(n->type, a[l] >> n->apart & ((1u << n->apart) - 1)), relu)
+                          << 16 |
                       to_half(decode_value(n->type, a[l] & ((1u << n->apart) - 1)), relu));
 }
 
 HANDLER(from_powers) {
     const uint32_t *a = SLOT(const uint32_t, a);
-    MAP(uint32_t, (as_u32(ue8m0_to_float(a[l] >> 8 & 255)) & 0xffff0000u) | as_u32(ue8m0_to_float(a[l] & 255)) >> 16);
+    MAP(uint32_t, (as_u32(ue8m0_to_float(a[l] >> 8 & 255)) & 0xffff0000u) |
+                      as_u32(ue8m0_to_float(a[l] & 255)) >> 16);
 }
 
-/* decoding ------------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
 static int narrow_index(PtxType type) {
     for (int k = 0; k < COUNT_OF(narrow); k++)
@@ -107,10 +120,12 @@ static int narrow_index(PtxType type) {
     return -1;
 }
 
-static Status emit(VgDecoder *d, const PtxInstr *p, VgHandler run, int to_bits, int from_bits, bool pair, int64_t imm) {
+static Status emit(VgDecoder *d, const PtxInstr *p, VgHandler run, int to_bits, int from_bits,
+                   bool pair, int64_t imm) {
     uint32_t a, b = 0, r;
     TRY(vg_count(d, pair ? 3 : 2, pair ? 3 : 2));
-    TRY(pair ? vg_src_float(d, &p->operands[1], 32, &a) : vg_src(d, &p->operands[1], from_bits, &a));
+    TRY(pair ? vg_src_float(d, &p->operands[1], 32, &a)
+             : vg_src(d, &p->operands[1], from_bits, &a));
     if (pair) TRY(vg_src_float(d, &p->operands[2], 32, &b));
     TRY(vg_dst(d, &p->operands[0], to_bits, false, &r));
     VgInstr *i = vg_emit(d, run);
@@ -118,24 +133,30 @@ static Status emit(VgDecoder *d, const PtxInstr *p, VgHandler run, int to_bits, 
     return OK;
 }
 
-Status VG_NAME(vg_decode_tiny)(VgDecoder *d, const PtxInstr *p, PtxType to, PtxType from, const TinyMods *mods) {
+Status VG_NAME(vg_decode_tiny)(VgDecoder *d, const PtxInstr *p, PtxType to, PtxType from,
+                               const TinyMods *mods) {
     int into = narrow_index(to), out_of = narrow_index(from);
-    int cc = to == PTX_E4M3X2 || to == PTX_E5M2X2 || from == PTX_E4M3X2 || from == PTX_E5M2X2 ? 89 : 100;
+    int cc =
+        to == PTX_E4M3X2 || to == PTX_E5M2X2 || from == PTX_E4M3X2 || from == PTX_E5M2X2 ? 89 : 100;
     if (vg_cc(d) < cc) return vg_bad(d, "needs sm_%d, this is sm_%d", cc, vg_cc(d));
     int64_t imm = (int64_t)mods->relu << 8 | (int64_t)from << 16;
     if (into >= 0) {
         bool pair = from == PTX_F32;
-        if (!pair && from != PTX_F16X2 && from != PTX_BF16X2) return vg_bad(d, "expected .f32, .f16x2 or .bf16x2");
+        if (!pair && from != PTX_F16X2 && from != PTX_BF16X2)
+            return vg_bad(d, "expected .f32, .f16x2 or .bf16x2");
         if (!mods->nearest || !mods->finite) return vg_bad(d, "expected .rn.satfinite");
         return emit(d, p, to_narrow, 2 * narrow[into].apart, 32, pair, imm | into);
     }
     if (to == PTX_UE8M0X2) {
         if (from != PTX_F32 && from != PTX_BF16X2) return vg_bad(d, "expected .f32 or .bf16x2");
         if (mods->up == mods->zero || mods->relu) return vg_bad(d, "expected .rz or .rp");
-        return emit(d, p, to_powers, 16, 32, from == PTX_F32, mods->up | mods->finite << 1 | (int64_t)from << 16);
+        return emit(d, p, to_powers, 16, 32, from == PTX_F32,
+                    mods->up | mods->finite << 1 | (int64_t)from << 16);
     }
     if (!mods->nearest || mods->finite) return vg_bad(d, "expected .rn");
-    if (out_of >= 0 && to == PTX_F16X2) return emit(d, p, from_narrow, 32, 2 * narrow[out_of].apart, false, imm | out_of);
-    if (from == PTX_UE8M0X2 && to == PTX_BF16X2 && !mods->relu) return emit(d, p, from_powers, 32, 16, false, 0);
+    if (out_of >= 0 && to == PTX_F16X2)
+        return emit(d, p, from_narrow, 32, 2 * narrow[out_of].apart, false, imm | out_of);
+    if (from == PTX_UE8M0X2 && to == PTX_BF16X2 && !mods->relu)
+        return emit(d, p, from_powers, 32, 16, false, 0);
     return vg_bad(d, "no such conversion");
 }

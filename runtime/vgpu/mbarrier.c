@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier objects (PTX ISA 9.7.13.15): phases that complete when all expected arrivals have come and
-// no transaction is outstanding.
+// mbarrier objects (PTX ISA 9.7.13.15): phases that complete when all expected arrivals have come
+// and no transaction is outstanding.
 //
-// A state token is phase << 32 | pending count. A wait that cannot succeed parks its warp when all its
-// lanes wait together, so that a phase that never completes is a deadlock with names and numbers; else
-// it returns false and gives up the quantum.
+// A state token is phase << 32 | pending count. A wait that cannot succeed parks its warp when all
+// its lanes wait together, so that a phase that never completes is a deadlock with names and
+// numbers; else it returns false and gives up the quantum.
 #include <stdlib.h>
 
 #include "runtime/vgpu/async.h"
@@ -12,7 +12,7 @@
 
 enum { MOST = (1 << 20) - 1 }; // arrivals and bytes
 
-/* objects ------------------------------------------------------------------------------------- */
+/* objects -------------------------------------------------------------------------------------- */
 
 static VgMbarrier *find(const VgEngine *e, uint32_t rank, uint32_t offset) {
     VgMbarrier *b = e->mbarriers;
@@ -75,7 +75,7 @@ static void describe(VgWarp *w, Text *text) {
                 (long long)flying);
 }
 
-/* phases -------------------------------------------------------------------------------------- */
+/* phases --------------------------------------------------------------------------------------- */
 
 static void check_phase(VgTeam *team, VgCta *cta, VgMbarrier *b) {
     if (b->pending || b->tx) return;
@@ -89,7 +89,8 @@ static void check_phase(VgTeam *team, VgCta *cta, VgMbarrier *b) {
 // Lands everything if that completes the phase. A fault stops the launch; *ok false then.
 static void land(VgWarp *w, VgMbarrier *b, bool *ok) {
     int64_t bytes = 0, arrivals = 0;
-    for (const VgBulk *op = b->flying; op; op = op->next) bytes += op->bytes, arrivals += op->arrivals;
+    for (const VgBulk *op = b->flying; op; op = op->next)
+        bytes += op->bytes, arrivals += op->arrivals;
     *ok = true;
     if (!b->flying || b->pending != arrivals || b->tx != bytes) return;
     while (b->flying) {
@@ -126,7 +127,7 @@ static bool poll(VgWarp *w) {
     return ok && ready(b, w->wait.value[0], w->wait.value[1]);
 }
 
-/* instructions -------------------------------------------------------------------------------- */
+/* instructions --------------------------------------------------------------------------------- */
 
 typedef enum Op { OP_INIT, OP_INVAL, OP_ARRIVE, OP_DROP, OP_EXPECT, OP_COMPLETE, OP_WAIT } Op;
 typedef struct Mbar {
@@ -158,8 +159,13 @@ static const VgInstr *init(const VgInstr *i, VgWarp *w, char *f, uint32_t lane) 
     if (fault != VG_OK) return vg_fault_record(w, i, fault);
     VgMbarrier *b = calloc(1, sizeof *b);
     if (!b) return vg_fault(w, i, VG_NO_MEMORY, 1u << lane, "no memory for an mbarrier");
-    *b = (VgMbarrier){ .next = e->mbarriers, .rank = rank, .offset = offset, .expected = count,
-                       .pending = count, .agent = w->mem.agent, .gen = w->mem.team->gen,
+    *b = (VgMbarrier){ .next = e->mbarriers,
+                       .rank = rank,
+                       .offset = offset,
+                       .expected = count,
+                       .pending = count,
+                       .agent = w->mem.agent,
+                       .gen = w->mem.team->gen,
                        .at = w->mem.clock->at[w->mem.agent] };
     b->clock = vg_clock_create(w->mem.team);
     b->done = vg_clock_create(w->mem.team);
@@ -194,17 +200,20 @@ static const VgInstr *count(const VgInstr *i, VgWarp *w, char *f, VgMbarrier *b,
     uint32_t n = x->op > OP_DROP ? 0 : x->count ? (uint32_t)vg_lane(f, x->count, 4, lane) : 1;
     b->tx += x->op == OP_COMPLETE ? -tx : tx;
     if (b->tx > MOST || b->tx < -MOST)
-        return vg_fault(w, i, VG_BARRIER, 1u << lane, "mbarrier: %lld bytes outstanding, %d are possible",
-                        (long long)b->tx, MOST);
-    if (n > b->pending || (x->op <= OP_DROP && !n))
         return vg_fault(w, i, VG_BARRIER, 1u << lane,
-                        "%u arrivals at an mbarrier at offset %u that expects %u more in phase %llu", n,
-                        b->offset, b->pending, (unsigned long long)b->phase);
+                        "mbarrier: %lld bytes outstanding, %d are possible", (long long)b->tx,
+                        MOST);
+    if (n > b->pending || (x->op <= OP_DROP && !n))
+        return vg_fault(
+            w, i, VG_BARRIER, 1u << lane,
+            "%u arrivals at an mbarrier at offset %u that expects %u more in phase %llu", n,
+            b->offset, b->pending, (unsigned long long)b->phase);
     if (x->to) ((uint64_t *)(f + x->to))[lane] = b->phase << 32 | b->pending;
     if (x->op == OP_DROP) b->expected -= n;
     b->pending -= n;
     if (x->no_complete && !b->pending)
-        return vg_fault(w, i, VG_BARRIER, 1u << lane, "an arrival with .noComplete completes the phase");
+        return vg_fault(w, i, VG_BARRIER, 1u << lane,
+                        "an arrival with .noComplete completes the phase");
     check_phase(w->mem.team, w->cta, b);
     return i + 1;
 }
@@ -222,7 +231,8 @@ static const VgInstr *arrive(const VgInstr *i, VgWarp *w, char *f) {
             uint64_t address = address_of(x, f, lane);
             VgMbarrier *b = vg_mbarrier_at(w, i, x->site, lane, address, &next);
             if (!b) return next;
-            if (x->releases && (released != b || phase != b->phase)) vg_clock_release(b->clock, &w->mem);
+            if (x->releases && (released != b || phase != b->phase))
+                vg_clock_release(b->clock, &w->mem);
             released = b, phase = b->phase;
             next = x->op == OP_INVAL ? inval(i, w, b, lane, address) : count(i, w, f, b, lane);
         }
@@ -252,7 +262,8 @@ static const VgInstr *wait(const VgInstr *i, VgWarp *w, char *f) {
         one = one && (!first || (first == b && value == same));
         first = b, value = same;
         if (!x->parity && (v >> 32 > b->phase || b->phase - (v >> 32) > 1))
-            return vg_fault(w, i, VG_BARRIER, 1u << lane, "a state of phase %llu, the mbarrier is in phase %llu",
+            return vg_fault(w, i, VG_BARRIER, 1u << lane,
+                            "a state of phase %llu, the mbarrier is in phase %llu",
                             (unsigned long long)(v >> 32), (unsigned long long)b->phase);
         if (ready(b, v, x->parity)) {
             yes |= 1u << lane;
@@ -292,7 +303,8 @@ static const VgInstr *arrive_later(const VgInstr *i, VgWarp *w, char *f) {
             return vg_fault(w, i, VG_BARRIER, 1u << lane, "more than %d arrivals pending", MOST);
         if (!op || of != b) {
             op = vg_bulk_new(w, i, NULL, lane, 0);
-            if (!op) return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous arrival");
+            if (!op)
+                return vg_fault(w, i, VG_NO_MEMORY, m, "no memory for an asynchronous arrival");
             op->copies = copies ? copies->issued : 0;
             vg_mbarrier_fly(b, op);
             of = b;
@@ -303,10 +315,11 @@ static const VgInstr *arrive_later(const VgInstr *i, VgWarp *w, char *f) {
     return next;
 }
 
-/* decoding ------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
 static Status take_address(VgDecoder *d, const PtxOperand *op, Mbar *x) {
-    bool cluster = vg_take(d, "shared::cluster"), own = vg_take(d, "shared") || vg_take(d, "shared::cta");
+    bool cluster = vg_take(d, "shared::cluster"),
+         own = vg_take(d, "shared") || vg_take(d, "shared::cta");
     int bytes;
     VgSite *site = x->site = vg_site(d);
     site->space = cluster || own ? VG_SHARED : VG_GENERIC;
@@ -351,19 +364,24 @@ static Status decode_arrive(VgDecoder *d, const PtxInstr *p, Mbar *x) {
     TRY(vg_count(d, at + 1 + needs, at + 2));
     TRY(take_address(d, &p->operands[at], x));
     if (at + 1 < p->n_operands)
-        TRY(vg_src(d, &p->operands[at + 1], 32, x->expects || x->op > OP_DROP ? &x->tx : &x->count));
-    if (has_state && p->operands[0].kind != PTX_OP_SINK) TRY(vg_dst(d, &p->operands[0], 64, false, &x->to));
+        TRY(vg_src(d, &p->operands[at + 1], 32,
+                   x->expects || x->op > OP_DROP ? &x->tx : &x->count));
+    if (has_state && p->operands[0].kind != PTX_OP_SINK)
+        TRY(vg_dst(d, &p->operands[0], 64, false, &x->to));
     emit(d, x, arrive, 0);
     return OK;
 }
 
 Status vg_decode_mbarrier(VgDecoder *d, const PtxInstr *p) {
     static const char *const scopes[] = { "cta", "cluster", NULL };
-    static const char *const ops[] = { "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx",
-                                       "test_wait", "try_wait", "pending_count", NULL };
+    static const char *const ops[] = { "init",          "inval",       "arrive",    "arrive_drop",
+                                       "expect_tx",     "complete_tx", "test_wait", "try_wait",
+                                       "pending_count", NULL };
     Mbar *x = ARENA_NEW(vg_arena(d), Mbar);
-    bool arrives = vg_has(d, "arrive") || vg_has(d, "arrive_drop"); // .expect_tx is a modifier of theirs
-    int op = arrives ? (vg_take(d, "arrive") ? 2 : (vg_take(d, "arrive_drop"), 3)) : vg_take_one(d, ops);
+    bool arrives =
+        vg_has(d, "arrive") || vg_has(d, "arrive_drop"); // .expect_tx is a modifier of theirs
+    int op =
+        arrives ? (vg_take(d, "arrive") ? 2 : (vg_take(d, "arrive_drop"), 3)) : vg_take_one(d, ops);
     if (op < 0) return vg_bad(d, "expected an operation, as .init or .arrive");
     vg_take_one(d, scopes);
     vg_take(d, "b64");

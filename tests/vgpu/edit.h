@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A correct kernel and edits of its text: each edit leaves out or changes one statement, and what the
-// virtual GPU says of it is compared.
+// A correct kernel and edits of its text: each edit leaves out or changes one statement, and what
+// the virtual GPU says of it is compared.
 #ifndef MOEC_TESTS_VGPU_EDIT_H
 #define MOEC_TESTS_VGPU_EDIT_H
 
 #include "tests/vgpu/gpu.h"
 
 typedef struct Edit {
-    const char *from, *to;  // the first place of `from`; "" for no edit
+    const char *from, *to; // the first place of `from`; "" for no edit
     VgFault fault;
-    const char *says[4];    // all in the report
+    const char *says[4]; // all in the report
 } Edit;
 
 // Loads `text` with the edit made.

@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of 8-, 6- and 4-bit floats: every pattern out, every f16 in, and f32 around every value and
-// every middle, against a search of the nearest; powers of two at their edges.
+// Conversions of 8-, 6- and 4-bit floats: every pattern out, every f16 in, and f32 around every
+// value and every middle, against a search of the nearest; powers of two at their edges.
 #include "tests/vgpu/gpu.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef struct Tiny { const char *name; int bits, exponent, fraction, apart; uint32_t most, nan; } Tiny;
+typedef struct Tiny {
+    const char *name;
+    int bits, exponent, fraction, apart;
+    uint32_t most, nan;
+} Tiny;
 static const Tiny all[] = {
-    { "e4m3x2", 8, 4, 3, 8, 0x7e, 0x7f }, { "e5m2x2", 8, 5, 2, 8, 0x7b, 0x7f }, { "e3m2x2", 6, 3, 2, 8, 0x1f, 0x1f },
-    { "e2m3x2", 6, 2, 3, 8, 0x1f, 0x1f }, { "e2m1x2", 4, 2, 1, 4, 7, 7 },
+    { "e4m3x2", 8, 4, 3, 8, 0x7e, 0x7f }, { "e5m2x2", 8, 5, 2, 8, 0x7b, 0x7f },
+    { "e3m2x2", 6, 3, 2, 8, 0x1f, 0x1f }, { "e2m3x2", 6, 2, 3, 8, 0x1f, 0x1f },
+    { "e2m1x2", 4, 2, 1, 4, 7, 7 },
 };
 
 static double value_of(const Tiny *t, uint32_t x) { // of finite patterns
     uint32_t e = x >> t->fraction & ((1u << t->exponent) - 1), m = x & ((1u << t->fraction) - 1);
     int bias = (1 << (t->exponent - 1)) - 1;
-    double v = e ? ldexp(m + (1 << t->fraction), (int)e - bias - t->fraction) : ldexp(m, 1 - bias - t->fraction);
+    double v = e ? ldexp(m + (1 << t->fraction), (int)e - bias - t->fraction)
+                 : ldexp(m, 1 - bias - t->fraction);
     return x >> (t->bits - 1) & 1 ? -v : v;
 }
 
@@ -61,8 +67,11 @@ static void from_halves(Gpu *gpu, const Tiny *t, bool relu) {
     for (uint32_t k = 0; k < N; k++) a[k] = k | (uint64_t)(k * 40503u & 0xffff) << 16, d[k] = 0;
     gpu_op(gpu, &(GpuOp){ text, 2 * t->apart, 32, 0, 0 }, N, a, NULL, NULL, d);
     for (uint32_t k = 0; k < N; k++) {
-        uint32_t want = nearest(t, half_value(k), relu) | nearest(t, half_value((uint32_t)(a[k] >> 16)), relu) << t->apart;
-        if (d[k] != want) fail_msg("%s of %08llx: %02llx, not %02x", text, (unsigned long long)a[k], (unsigned long long)d[k], want);
+        uint32_t want = nearest(t, half_value(k), relu) |
+                        nearest(t, half_value((uint32_t)(a[k] >> 16)), relu) << t->apart;
+        if (d[k] != want)
+            fail_msg("%s of %08llx: %02llx, not %02x", text, (unsigned long long)a[k],
+                     (unsigned long long)d[k], want);
     }
 }
 
@@ -74,11 +83,17 @@ static void from_floats(Gpu *gpu, const Tiny *t, bool relu) {
     for (uint32_t k = 0; k <= t->most; k++)
         for (int half = 0; half < 2; half++)
             for (int step = -1; step <= 1; step++) {
-                double v = half ? (value_of(t, k) + (k < t->most ? value_of(t, k + 1) : 2 * value_of(t, k))) / 2 : value_of(t, k);
-                float x = step < 0 ? nextafterf((float)v, -INFINITY) : step ? nextafterf((float)v, INFINITY) : (float)v;
+                double v = half ? (value_of(t, k) +
+                                   (k < t->most ? value_of(t, k + 1) : 2 * value_of(t, k))) /
+                                      2
+                                : value_of(t, k);
+                float x = step < 0 ? nextafterf((float)v, -INFINITY)
+                          : step   ? nextafterf((float)v, INFINITY)
+                                   : (float)v;
                 a[n++] = bits_of(x), a[n++] = bits_of(-x);
             }
-    static const uint32_t ends[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0x7f7fffff, 0xff7fffff, 1, 0x80000001, 0x80000000, 0x00800000 };
+    static const uint32_t ends[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0xffffffff, 0x7f7fffff,
+                                     0xff7fffff, 1,          0x80000001, 0x80000000, 0x00800000 };
     for (int k = 0; k < COUNT_OF(ends); k++) a[n++] = ends[k];
     for (int k = 0; k < n; k++) b[k] = a[(k * 7 + 3) % n], d[k] = 0;
     gpu_op(gpu, &(GpuOp){ text, 2 * t->apart, 32, 32, 0 }, n, a, b, NULL, d);
@@ -86,7 +101,9 @@ static void from_floats(Gpu *gpu, const Tiny *t, bool relu) {
         float x, y;
         memcpy(&x, &a[k], 4), memcpy(&y, &b[k], 4);
         uint32_t want = nearest(t, x, relu) << t->apart | nearest(t, y, relu);
-        if (d[k] != want) fail_msg("%s of %08llx, %08llx: %02llx, not %02x", text, (unsigned long long)a[k], (unsigned long long)b[k], (unsigned long long)d[k], want);
+        if (d[k] != want)
+            fail_msg("%s of %08llx, %08llx: %02llx, not %02x", text, (unsigned long long)a[k],
+                     (unsigned long long)b[k], (unsigned long long)d[k], want);
     }
 }
 
@@ -104,11 +121,14 @@ static void to_halves(Gpu *gpu, const Tiny *t, bool relu) {
     int n = 1 << 2 * t->bits;
     snprintf(text, sizeof text, "cvt.rn%s.f16x2.%s d, a;", relu ? ".relu" : "", t->name);
     uint32_t low = (1u << t->bits) - 1;
-    for (uint32_t k = 0; k < (uint32_t)n; k++) a[k] = (k & low) | k >> t->bits << t->apart, d[k] = 0;
+    for (uint32_t k = 0; k < (uint32_t)n; k++)
+        a[k] = (k & low) | k >> t->bits << t->apart, d[k] = 0;
     gpu_op(gpu, &(GpuOp){ text, 32, 2 * t->apart, 0, 0 }, n, a, NULL, NULL, d);
     for (uint32_t k = 0; k < (uint32_t)n; k++) {
         uint32_t want = want_half(t, k & low, relu) | want_half(t, k >> t->bits, relu) << 16;
-        if (d[k] != want) fail_msg("%s of %04llx: %08llx, not %08x", text, (unsigned long long)a[k], (unsigned long long)d[k], want);
+        if (d[k] != want)
+            fail_msg("%s of %04llx: %08llx, not %08x", text, (unsigned long long)a[k],
+                     (unsigned long long)d[k], want);
     }
 }
 
@@ -148,19 +168,23 @@ static void powers(void **state) {
     for (int k = 0; k < n; k++) b[k] = a[(k * 11 + 5) % n];
     for (int mode = 0; mode < 4; mode++) {
         char text[80];
-        snprintf(text, sizeof text, "cvt.%s%s.ue8m0x2.f32 d, a, b;", mode & 1 ? "rp" : "rz", mode & 2 ? ".satfinite" : "");
+        snprintf(text, sizeof text, "cvt.%s%s.ue8m0x2.f32 d, a, b;", mode & 1 ? "rp" : "rz",
+                 mode & 2 ? ".satfinite" : "");
         memset(d, 0, sizeof d);
         gpu_op(&gpu, &(GpuOp){ text, 16, 32, 32, 0 }, n, a, b, NULL, d);
         for (int k = 0; k < n; k++) {
             float x, y;
             memcpy(&x, &a[k], 4), memcpy(&y, &b[k], 4);
             uint32_t want = power_of(x, mode & 1, mode & 2) << 8 | power_of(y, mode & 1, mode & 2);
-            if (d[k] != want) fail_msg("%s of %08llx, %08llx: %04llx, not %04x", text, (unsigned long long)a[k], (unsigned long long)b[k], (unsigned long long)d[k], want);
+            if (d[k] != want)
+                fail_msg("%s of %08llx, %08llx: %04llx, not %04x", text, (unsigned long long)a[k],
+                         (unsigned long long)b[k], (unsigned long long)d[k], want);
         }
     }
     uint64_t bf[N], r[N] = { 0 };
     for (uint32_t k = 0; k < N; k++) bf[k] = k | (uint64_t)(k * 40503u & 0xffff) << 16;
-    gpu_op(&gpu, &(GpuOp){ "cvt.rp.satfinite.ue8m0x2.bf16x2 d, a;", 16, 32, 0, 0 }, N, bf, NULL, NULL, r);
+    gpu_op(&gpu, &(GpuOp){ "cvt.rp.satfinite.ue8m0x2.bf16x2 d, a;", 16, 32, 0, 0 }, N, bf, NULL,
+           NULL, r);
     for (uint32_t k = 0; k < N; k++) {
         uint32_t low = (uint32_t)bf[k] << 16, high = (uint32_t)bf[k] & 0xffff0000u;
         float x, y;
@@ -172,30 +196,39 @@ static void powers(void **state) {
     for (uint32_t k = 0; k < N; k++)
         for (int half = 0; half < 2; half++) {
             uint32_t e = k >> 8 * half & 255, have = (uint32_t)(r[k] >> 16 * half & 0xffff);
-            assert_int_equal(have, e == 255 ? 0x7fff : bits_of((float)ldexp(1, (int)e - 127)) >> 16);
+            assert_int_equal(have,
+                             e == 255 ? 0x7fff : bits_of((float)ldexp(1, (int)e - 127)) >> 16);
         }
     gpu_close(&gpu);
 }
 
 static void refused(void **state) {
     (void)state;
-    static const struct { const char *arch, *text, *says; } rows[] = {
-        { "sm_80", "cvt.rn.satfinite.e4m3x2.f32 h, f, f;", "sm_89" }, { "sm_90", "cvt.rn.satfinite.e2m1x2.f32 c, f, f;", "sm_100" },
-        { "sm_90", "cvt.rn.e4m3x2.f32 h, f, f;", "satfinite" }, { "sm_100a", "cvt.rn.satfinite.ue8m0x2.f32 h, f, f;", ".rz or .rp" },
-        { "sm_90", "cvt.rn.satfinite.e4m3x2.f32 h, f;", "3 operands" }, { "sm_100a", "cvt.rn.f32.e4m3x2 f, h;", "no such conversion" },
+    static const struct {
+        const char *arch, *text, *says;
+    } rows[] = {
+        { "sm_80", "cvt.rn.satfinite.e4m3x2.f32 h, f, f;", "sm_89" },
+        { "sm_90", "cvt.rn.satfinite.e2m1x2.f32 c, f, f;", "sm_100" },
+        { "sm_90", "cvt.rn.e4m3x2.f32 h, f, f;", "satfinite" },
+        { "sm_100a", "cvt.rn.satfinite.ue8m0x2.f32 h, f, f;", ".rz or .rp" },
+        { "sm_90", "cvt.rn.satfinite.e4m3x2.f32 h, f;", "3 operands" },
+        { "sm_100a", "cvt.rn.f32.e4m3x2 f, h;", "no such conversion" },
     };
     for (int r = 0; r < COUNT_OF(rows); r++) {
         Gpu gpu = gpu_open(rows[r].arch, 1);
         Text t = { 0 };
-        text_printf(&t, ".visible .entry k() { .reg .b16 h; .reg .b8 c; .reg .f32 f; %s ret; }", rows[r].text);
+        text_printf(&t, ".visible .entry k() { .reg .b16 h; .reg .b8 c; .reg .f32 f; %s ret; }",
+                    rows[r].text);
         assert_int_equal(gpu_try_load(&gpu, t.at), ERR_INPUT);
-        if (!strstr(status_message(), rows[r].says)) fail_msg("%s: %s", rows[r].text, status_message());
+        if (!strstr(status_message(), rows[r].says))
+            fail_msg("%s: %s", rows[r].text, status_message());
         text_finish(&t);
         gpu_close(&gpu);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(narrow_types), cmocka_unit_test(powers), cmocka_unit_test(refused) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(narrow_types), cmocka_unit_test(powers),
+                                        cmocka_unit_test(refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
