@@ -161,6 +161,11 @@ static const VgInstr *copy_bulk(const VgInstr *i, VgWarp *w, char *f) {
     return next;
 }
 
+static const VgInstr *prefetch(const VgInstr *i, VgWarp *w, char *f) {
+    (void)w, (void)f;
+    return i + 1;
+}
+
 /* groups --------------------------------------------------------------------------------------- */
 
 static const VgInstr *commit(const VgInstr *i, VgWarp *w, char *f) {
@@ -298,6 +303,13 @@ Status vg_decode_bulk(VgDecoder *d, const PtxInstr *p) {
         TRY(vg_src(d, &p->operands[0], 32, &ref));
         if (!vg_is_const(d, ref, &n)) return vg_bad(d, "expected a number of groups");
         vg_emit(d, wait_bulk)->imm = (int64_t)(n | (uint64_t)read << 32);
+        return OK;
+    }
+    if (vg_take(d, "prefetch")) { // a hint
+        bool spaces = vg_take(d, "L2") && vg_take(d, "global"), hint = vg_take(d, "L2::cache_hint");
+        if (!spaces) return vg_bad(d, "expected .prefetch.L2.global");
+        TRY(vg_count(d, 2u + hint, 2u + hint));
+        vg_emit(d, prefetch);
         return OK;
     }
     return decode_copy(d, p);

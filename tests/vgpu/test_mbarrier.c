@@ -293,7 +293,7 @@ static const Step rows[] = {
       { 0 } },
     // Out of shared memory: in groups; .read gives the source back.
     { "st.shared.v4.u32 [%y], {%t, %t, %z, %t}; fence.proxy.async.shared::cta; bar.sync 0; @!%l0 "
-      "exit;"
+      "exit; cp.async.bulk.prefetch.L2.global [%i], 512;"
       "cp.async.bulk.global.shared::cta.bulk_group [%i], [%s+512], 512; "
       "cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;"
       "st.shared.u32 [%s+512], %z; cp.async.bulk.wait_group 0; ld.global.u32 %x, [%i+496];" V(
