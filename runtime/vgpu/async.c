@@ -34,6 +34,7 @@ VgCopy *vg_copy_new(VgWarp *w) {
     }
     VgCopy *copy = copies->items[copies->n++];
     copy->flight = w->mem.flight;
+    copy->number = copies->issued++;
     return copy;
 }
 
@@ -43,7 +44,7 @@ VgFault vg_copies_land(VgWarp *w, VgWarpMem *by, uint32_t n, uint32_t lanes, con
     uint32_t kept = 0, landed = w->mem.flight;
     for (uint32_t k = 0; k < copies->n; k++) {
         VgCopy *copy = copies->items[k];
-        uint32_t done = k < n ? lanes & copy->mask : 0;
+        uint32_t done = copy->number < n ? lanes & copy->mask : 0;
         for (int l = 0; l < 32 && done && before; l++)
             done &= ~((uint32_t)((int64_t)copy->group[l] >= before[l]) << l);
         if (done) {
@@ -65,7 +66,7 @@ VgFault vg_copies_land(VgWarp *w, VgWarpMem *by, uint32_t n, uint32_t lanes, con
 void vg_copies_reset(VgWarp *w) {
     VgCopies *copies = w->async;
     if (!copies) return;
-    copies->n = 0;
+    copies->n = copies->issued = 0;
     copies->open = false;
     memset(copies->committed, 0, sizeof copies->committed);
 }

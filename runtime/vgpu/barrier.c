@@ -6,6 +6,7 @@
 // barriers for the whole block. All lanes of a warp arrive together (vg_aligned).
 #include "runtime/vgpu/control.h"
 #include "runtime/vgpu/decode.h"
+#include "runtime/vgpu/engine.h"
 
 enum { BAR_SYNC, BAR_ARRIVE, BAR_POPC, BAR_AND, BAR_OR };
 // VgInstr: a = barrier, b = thread count or 0, c = source predicate, d = result; imm = kind |
@@ -174,6 +175,7 @@ Status vg_decode_bar(VgDecoder *d, const PtxInstr *p) {
     static const char *const ops[] = { "popc", "and", "or", NULL };
     uint32_t id, count = 0, pred = 0, result = 0;
     bool negate = false, flip = false;
+    if (vg_take(d, "cluster")) return vg_decode_cluster_barrier(d, p);
     vg_take(d, "cta");
     vg_take(d, "aligned");
     bool warp = vg_take(d, "warp");

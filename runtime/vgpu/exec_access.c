@@ -10,7 +10,12 @@
 #include "runtime/vgpu/exec_access.h"
 
 // What is constant in a specialised function; `fixed` false: taken from the site.
-typedef struct Shape { uint32_t bytes, vector; bool write, fixed; VgFlight flight; bool rows; } Shape;
+typedef struct Shape {
+    uint32_t bytes, vector;
+    bool write, fixed;
+    VgFlight flight;
+    bool rows;
+} Shape;
 
 /* Shadow --------------------------------------------------------------------------------------- */
 

@@ -3,28 +3,26 @@
 #include <stdlib.h>
 
 #include "runtime/vgpu/async.h"
+#include "runtime/vgpu/engine.h"
 #include "runtime/vgpu/exec.h"
 
 // A copy's accesses. Registers of all sites lie in the VgCopy, which they take for the frame.
 typedef struct CopySite {
-    VgSite *read, *issue, *land;  // of the source; of the destination, twice
-    uint32_t to, from, size;      // frame offsets: addresses (0: none), src-size (0: all)
-    uint32_t ignore;              // predicate: lanes that read nothing; 0: none
+    VgSite *read, *issue, *land; // of the source; of the destination, twice
+    uint32_t to, from, size;     // frame offsets: addresses (0: none), src-size (0: all)
+    uint32_t ignore;             // predicate: lanes that read nothing; 0: none
     bool ignore_not;
-    int to_bytes, from_bytes;     // of the address registers
-    uint32_t bytes;               // of a lane's copy
+    int to_bytes, from_bytes; // of the address registers
+    uint32_t bytes;           // of a lane's copy
 } CopySite;
 
-static uint64_t lane_address(const char *f, uint32_t at, int bytes, uint32_t lane) {
-    if (!at) return 0;
-    return bytes == 8 ? ((const uint64_t *)(f + at))[lane] : ((const uint32_t *)(f + at))[lane];
-}
-
 // Lanes that read less than the whole: byte by byte, the rest zero.
-static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_t lane, uint32_t bytes, VgCopy *copy) {
+static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_t lane,
+                         uint32_t bytes, VgCopy *copy) {
     uint8_t *host, data[16] = { 0 };
     if (bytes) {
-        uint64_t address = lane_address(f, site->from, site->from_bytes, lane) + (uint64_t)site->read->offset;
+        uint64_t address =
+            vg_lane(f, site->from, site->from_bytes, lane) + (uint64_t)site->read->offset;
         VgFault fault = vg_range(&w->mem, site->read, VG_READ, lane, address, bytes, &host);
         if (fault != VG_OK) return fault;
         memcpy(data, host, bytes);
@@ -34,10 +32,12 @@ static VgFault read_part(VgWarp *w, const CopySite *site, const char *f, uint32_
 }
 
 // Lanes whose source is shorter than the copy are read here; returns the others.
-static VgFault read_short(VgWarp *w, const VgInstr *i, const char *f, uint32_t m, VgCopy *copy, uint32_t *whole) {
+static VgFault read_short(VgWarp *w, const VgInstr *i, const char *f, uint32_t m, VgCopy *copy,
+                          uint32_t *whole) {
     const CopySite *site = i->extra;
     const uint32_t *size = (const uint32_t *)(f + site->size);
-    uint32_t none = site->ignore ? *(const uint32_t *)(f + site->ignore) ^ (site->ignore_not ? ~0u : 0) : 0;
+    uint32_t none =
+        site->ignore ? *(const uint32_t *)(f + site->ignore) ^ (site->ignore_not ? ~0u : 0) : 0;
     *whole = m;
     for (uint32_t l = 0; (site->size || site->ignore) && l < 32; l++) {
         uint32_t bytes = none >> l & 1 ? 0 : site->size ? size[l] : site->bytes;
@@ -59,15 +59,18 @@ HANDLER(copy_async) {
     copy->land = site->land, copy->instr = i, copy->mask = m;
     memcpy(copy->group, copies->committed, sizeof copy->group);
     for (uint32_t l = 0; l < 32; l++) {
-        copy->address[l] = lane_address(f, site->to, site->to_bytes, l);
+        copy->address[l] = vg_lane(f, site->to, site->to_bytes, l);
         if (site->size && m >> l & 1 && ((const uint32_t *)(f + site->size))[l] > site->bytes)
-            return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, 1u << l, "src-size %u is larger than the copy of %u bytes",
+            return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, 1u << l,
+                            "src-size %u is larger than the copy of %u bytes",
                             ((const uint32_t *)(f + site->size))[l], site->bytes);
     }
     VgFault fault = read_short(w, i, f, m, copy, &whole);
     if (fault == VG_OK && whole)
-        fault = site->read->run(&w->mem, site->read, whole, site->from ? f + site->from : NULL, (char *)copy);
-    if (fault == VG_OK) fault = site->issue->run(&w->mem, site->issue, m, copy->address, (char *)copy);
+        fault = site->read->run(&w->mem, site->read, whole, site->from ? f + site->from : NULL,
+                                (char *)copy);
+    if (fault == VG_OK)
+        fault = site->issue->run(&w->mem, site->issue, m, copy->address, (char *)copy);
     if (fault != VG_OK) return vg_fault_record(w, i, fault);
     VG_NEXT(i, w, f);
 }
@@ -89,13 +92,14 @@ HANDLER(wait_copies) {
         int64_t before[32];
         const VgInstr *copy = i;
         for (int l = 0; l < 32; l++) before[l] = (int64_t)copies->committed[l] - i->imm;
-        VgFault fault = vg_copies_land(w, &w->mem, copies->n, m, i->imm < 0 ? NULL : before, &copy);
+        VgFault fault =
+            vg_copies_land(w, &w->mem, copies->issued, m, i->imm < 0 ? NULL : before, &copy);
         if (fault != VG_OK) return vg_fault_record(w, copy, fault);
     }
     VG_NEXT(i, w, f);
 }
 
-/* decoding -------------------------------------------------------------------------------------------- */
+/* decoding ------------------------------------------------------------------------------------- */
 
 static VgSite *data_site(VgDecoder *d, VgSpace space, VgAccess access, uint32_t bytes) {
     VgSite *site = vg_site(d);
@@ -104,7 +108,8 @@ static VgSite *data_site(VgDecoder *d, VgSpace space, VgAccess access, uint32_t 
     site->reg_bytes = 4;
     site->bytes = 4, site->vector = (uint8_t)(bytes / 4);
     for (uint32_t k = 0; k < 4; k++)
-        site->reg[k] = site->source[k] = (uint32_t)(offsetof(VgCopy, data) + k * sizeof ((VgCopy *)0)->data[0]);
+        site->reg[k] = site->source[k] =
+            (uint32_t)(offsetof(VgCopy, data) + k * sizeof((VgCopy *)0)->data[0]);
     return site;
 }
 
@@ -115,12 +120,13 @@ static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
     if (!vg_take(d, "shared") && !vg_take(d, "shared::cta")) return vg_bad(d, "expected .shared");
     if (!vg_take(d, "global")) return vg_bad(d, "expected .global");
     bool hint = vg_take(d, "L2::cache_hint");
-    while (vg_take_one(d, hints) >= 0) { }
+    while (vg_take_one(d, hints) >= 0) {}
     TRY(vg_count(d, 3, hint ? 5 : 4));
     uint64_t bytes;
     uint32_t size;
     TRY(vg_src(d, &p->operands[2], 32, &size));
-    if (!vg_is_const(d, size, &bytes) || (bytes != 4 && bytes != 8 && bytes != 16) || (cg && bytes != 16))
+    if (!vg_is_const(d, size, &bytes) || (bytes != 4 && bytes != 8 && bytes != 16) ||
+        (cg && bytes != 16))
         return vg_bad(d, "expected a size of %s", cg ? "16" : "4, 8 or 16");
     CopySite *site = ARENA_NEW(vg_arena(d), CopySite);
     site->bytes = (uint32_t)bytes;
@@ -131,10 +137,12 @@ static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
     TRY(vg_address(d, &p->operands[0], &to, &site->issue->offset, &to_bytes));
     TRY(vg_address(d, &p->operands[1], &from, &site->read->offset, &from_bytes));
     if (p->n_operands > 3u + hint) {
-        const PtxOperand *last = &p->operands[3]; // how much of the source there is, or whether to ignore it
+        const PtxOperand *last =
+            &p->operands[3]; // how much of the source there is, or whether to ignore it
         if (last->kind == PTX_OP_REG && last->var->type == PTX_PRED)
             TRY(vg_pred(d, last, &site->ignore, &site->ignore_not));
-        else TRY(vg_src(d, last, 32, &part));
+        else
+            TRY(vg_src(d, last, 32, &part));
     }
     site->read->address_bytes = (uint8_t)from_bytes;
     site->issue->address_bytes = 8; // as they are kept
@@ -152,10 +160,12 @@ static Status decode_copy(VgDecoder *d, const PtxInstr *p) {
     vg_emit_list(d, &site->to, 0, 3); // to, from, size follow each other
     return OK;
 }
-_Static_assert(offsetof(CopySite, size) == offsetof(CopySite, to) + 2 * sizeof(uint32_t), "one list");
+_Static_assert(offsetof(CopySite, size) == offsetof(CopySite, to) + 2 * sizeof(uint32_t),
+               "one list");
 
 static Status decode_cp(VgDecoder *d, const PtxInstr *p) {
     if (!vg_take(d, "async")) return vg_bad(d, "expected .async");
+    if (vg_has(d, "bulk")) return vg_decode_bulk(d, p);
     if (vg_take(d, "commit_group")) {
         TRY(vg_count(d, 0, 0));
         vg_emit(d, commit);
@@ -175,10 +185,20 @@ static Status decode_cp(VgDecoder *d, const PtxInstr *p) {
         vg_emit(d, wait_copies)->imm = (int64_t)n;
         return OK;
     }
+    if (vg_take(d, "mbarrier")) return vg_decode_async_arrive(d, p);
     return decode_copy(d, p);
 }
 
 const VgRoot VG_NAME(vg_roots_async)[] = {
-    { "cp", decode_cp, "cp.async.{ca,cg}.shared.global{.L2::128B}, cp.async.commit_group, cp.async.wait_{group,all}" },
+    { "cp", decode_cp,
+      "cp.async.{ca,cg}.shared.global{.L2::128B}, cp.async.commit_group, "
+      "cp.async.wait_{group,all}, "
+      "cp.async.mbarrier.arrive{.noinc}{.shared}.b64, "
+      "cp.async.bulk.{shared::cluster,shared::cta}.global."
+      "mbarrier::complete_tx::bytes{.multicast::cluster}, "
+      "cp.async.bulk.shared::cluster.shared::cta."
+      "mbarrier::complete_tx::bytes, cp.async.bulk.global.shared::cta.bulk_group, "
+      "cp.async.bulk.commit_group, "
+      "cp.async.bulk.wait_group{.read}, cp.async.bulk.prefetch.L2.global" },
     { NULL, NULL, NULL },
 };

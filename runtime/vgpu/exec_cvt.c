@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between integers and floats of 16, 32 and 64 bits. (8 bits and less: tensor files.)
+// Conversions between integers and floats of 16, 32 and 64 bits. (8 bits and less: exec_tiny.c.)
 //
 // Every source is exact as int64, uint64 or double, so a conversion is: read, flush, round once,
 // clamp, write. Handlers are made for each pair of types; rounding of floats into narrower ones is
 // done in integers (narrow.h), to integers by the processor's rounding instructions.
 #include "runtime/vgpu/exec.h"
 #include "runtime/vgpu/narrow.h"
+#include "runtime/vgpu/tiny.h"
 
 /* integer to integer --------------------------------------------------------------------------- */
 
@@ -343,6 +344,11 @@ static Status decode_cvt(VgDecoder *d, const PtxInstr *p) {
     int ti = int_index(to), fi = int_index(from), tf = float_index(to), ff = float_index(from);
     int64_t imm = (round < 0 ? VG_RN : round) | (int64_t)ftz << 8 | (int64_t)sat << 9 |
                   (int64_t)relu << 10 | (int64_t)finite << 11 | (int64_t)ftz << 12;
+    if (to != PTX_NONE && from != PTX_NONE &&
+        (ptx_type_class(to) == 'x' || ptx_type_class(from) == 'x')) {
+        TinyMods mods = { round == VG_RN, round == VG_RZ, round == VG_RP, relu, finite };
+        return VG_NAME(vg_decode_tiny)(d, p, to, from, &mods);
+    }
     if ((to == PTX_F16X2 || to == PTX_BF16X2) && from == PTX_F32) return decode_pair(d, p, to, imm);
     if (to == PTX_TF32 && from == PTX_F32)
         return emit_convert(d, p, f32_to_tf32, PTX_B32, from, imm);

@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrices between shared memory and the registers of a warp: ldmatrix, stmatrix, movmatrix.
 //
-// A matrix has eight rows of 16 bytes, an address each. With g = lane / 4 and q = lane % 4 its register
-// holds word q of row g: in the order of lanes, the rows one after the other. Turned, it is the same of
-// the matrix of halves [column][row]. Matrices of 16 rows of bytes are two registers, always turned.
-#include "runtime/vgpu/exec.h"
+// A matrix has eight rows of 16 bytes, an address each. With g = lane / 4 and q = lane % 4 its
+// register holds word q of row g: in the order of lanes, the rows one after the other. Turned, it
+// is the same of the matrix of halves [column][row]. Matrices of 16 rows of bytes are two
+// registers, always turned.
+#include "runtime/vgpu/exec_aligned.h"
 
 typedef enum Format { FORMAT_PLAIN, FORMAT_6_BITS, FORMAT_4_BITS } Format; // of a row in memory
 typedef struct MatrixSite {
-    VgSite *site;            // 16 bytes a lane, from and to Rows taken for the frame
-    uint32_t address;        // frame offset, 0: none
-    uint32_t reg[4];         // frame offsets of the registers
-    int n;                   // registers
-    uint32_t lanes;          // whose addresses count
-    bool turned, bytes;      // bytes: stmatrix m16n8, ldmatrix m16n16
+    VgSite *site;       // 16 bytes a lane, from and to Rows taken for the frame
+    uint32_t address;   // frame offset, 0: none
+    uint32_t reg[4];    // frame offsets of the registers
+    int n;              // registers
+    uint32_t lanes;     // whose addresses count
+    bool turned, bytes; // bytes: stmatrix m16n8, ldmatrix m16n16
     Format format;
 } MatrixSite;
-typedef struct Rows { uint8_t at[4][8][16] __attribute__((aligned(64))); } Rows;
+typedef struct Rows {
+    uint8_t at[4][8][16] __attribute__((aligned(64)));
+} Rows;
 
 // Halves [row][column] to [column][row].
 static void turn_halves(void *to, const void *from) {
@@ -43,13 +46,14 @@ static void unpack_row(uint8_t row[16], Format format) {
     memcpy(&high, row + 8, 8);
     for (int k = 0; k < 16; k++) {
         int bit = format == FORMAT_4_BITS ? 4 * k : 6 * k;
-        uint64_t x = bit >= 64 ? high >> (bit - 64) : low >> bit | (bit > 58 ? high << (64 - bit) : 0);
+        uint64_t x =
+            bit >= 64 ? high >> (bit - 64) : low >> bit | (bit > 58 ? high << (64 - bit) : 0);
         row[k] = (uint8_t)(x & (format == FORMAT_4_BITS ? 15 : 63));
     }
 }
 
-// Registers 2n and 2n + 1 of matrix n of 16 x 16 bytes: byte j of register r is row 4q + 2r + j % 2, column
-// g + 8 (j / 2).
+// Registers 2n and 2n + 1 of matrix n of 16 x 16 bytes: byte j of register r is row 4q + 2r + j %
+// 2, column g + 8 (j / 2).
 static void turn_bytes(uint8_t to[8][16], const Rows *rows, int reg) {
     for (int l = 0; l < 32; l++)
         for (int j = 0; j < 4; j++) {
@@ -61,27 +65,12 @@ static void turn_bytes(uint8_t to[8][16], const Rows *rows, int reg) {
 // stmatrix of 16 x 8 bytes: byte j is in memory row 2q + j % 2, column g + 8 (j / 2).
 static void spread_bytes(uint8_t to[8][16], const uint8_t from[8][16]) {
     for (int l = 0; l < 32; l++)
-        for (int j = 0; j < 4; j++) to[2 * (l % 4) + j % 2][l / 4 + 8 * (j / 2)] = from[l / 4][l % 4 * 4 + j];
+        for (int j = 0; j < 4; j++)
+            to[2 * (l % 4) + j % 2][l / 4 + 8 * (j / 2)] = from[l / 4][l % 4 * 4 + j];
 }
 
-static void keep(char *to, const void *from, uint32_t m) {
-    const uint32_t *x = from;
-    uint32_t *d = (uint32_t *)to;
-    if (m == ~0u) memcpy(to, from, 128);
-    else LANES d[l] = m >> l & 1 ? x[l] : d[l];
-}
-
-static bool begin(const VgInstr *i, VgWarp *w, char *f, uint32_t *m, const VgInstr **next) {
-    *m = VG_MASK(i, w, f);
-    *next = i + 1;
-    if (!*m || !vg_aligned(i, w, next)) return false;
-    *m = VG_MASK(i, w, f);
-    if (*m == w->mask) return true;
-    *next = vg_fault(w, i, VG_DIVERGED, *m, "the guard must hold for all lanes or none");
-    return false;
-}
-
-static VgFault access_rows(VgWarp *w, const MatrixSite *site, const char *f, uint32_t m, Rows *rows) {
+static VgFault access_rows(VgWarp *w, const MatrixSite *site, const char *f, uint32_t m,
+                           Rows *rows) {
     const void *address = site->address ? f + site->address : NULL;
     return site->site->run(&w->mem, site->site, site->lanes & m, address, (char *)rows);
 }
@@ -89,7 +78,7 @@ static VgFault access_rows(VgWarp *w, const MatrixSite *site, const char *f, uin
 HANDLER(load_matrix) {
     uint32_t m;
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     const MatrixSite *site = i->extra;
     Rows rows;
     VgFault fault = access_rows(w, site, f, m, &rows);
@@ -98,9 +87,11 @@ HANDLER(load_matrix) {
         if (site->lanes & m & 1u << k) unpack_row(rows.at[k / 8][k % 8], site->format);
     for (int k = 0; k < site->n; k++) {
         uint8_t turned[8][16] __attribute__((aligned(64)));
-        if (site->bytes) turn_bytes(turned, &rows, k);
-        else if (site->turned) turn_halves(turned, rows.at[k]);
-        keep(f + site->reg[k], site->turned ? turned : rows.at[k], m);
+        if (site->bytes)
+            turn_bytes(turned, &rows, k);
+        else if (site->turned)
+            turn_halves(turned, rows.at[k]);
+        keep_register(f + site->reg[k], site->turned ? turned : rows.at[k], m);
     }
     VG_NEXT(i, w, f);
 }
@@ -108,14 +99,17 @@ HANDLER(load_matrix) {
 HANDLER(store_matrix) {
     uint32_t m;
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     const MatrixSite *site = i->extra;
     Rows rows;
     for (int k = 0; k < site->n; k++) {
         const void *from = f + site->reg[k];
-        if (site->bytes) spread_bytes(rows.at[k], from);
-        else if (site->turned) turn_halves(rows.at[k], from);
-        else memcpy(rows.at[k], from, sizeof rows.at[k]);
+        if (site->bytes)
+            spread_bytes(rows.at[k], from);
+        else if (site->turned)
+            turn_halves(rows.at[k], from);
+        else
+            memcpy(rows.at[k], from, sizeof rows.at[k]);
     }
     VgFault fault = access_rows(w, site, f, m, &rows);
     if (fault != VG_OK) return vg_fault_record(w, i, fault);
@@ -125,13 +119,13 @@ HANDLER(store_matrix) {
 HANDLER(move_matrix) {
     uint32_t m, r[32];
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     turn_halves(r, f + i->a);
-    keep(f + i->d, r, m);
+    keep_register(f + i->d, r, m);
     VG_NEXT(i, w, f);
 }
 
-/* decoding ------------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
 static const char *const counts[] = { "x1", "x2", "x4", NULL };
 
@@ -140,11 +134,13 @@ static Status take_format(VgDecoder *d, MatrixSite *site, bool *b16) {
     if (*b16 || vg_take(d, "b8")) return OK;
     if (!vg_take(d, "b8x16")) return vg_bad(d, "expected .b16, .b8 or .b8x16");
     site->format = vg_take(d, "b6x16_p32") ? FORMAT_6_BITS : FORMAT_4_BITS;
-    if (site->format == FORMAT_4_BITS && !vg_take(d, "b4x16_p64")) return vg_bad(d, "expected .b6x16_p32 or .b4x16_p64");
+    if (site->format == FORMAT_4_BITS && !vg_take(d, "b4x16_p64"))
+        return vg_bad(d, "expected .b6x16_p32 or .b4x16_p64");
     return OK;
 }
 
-// Shapes: m8n8 of b16; m16n16 of bytes and m8n16 of packed ones when loading, m16n8 of bytes when storing.
+// Shapes: m8n8 of b16; m16n16 of bytes and m8n16 of packed ones when loading, m16n8 of bytes when
+// storing.
 static Status take_shape(VgDecoder *d, MatrixSite *site, bool store) {
     static const char *const shapes[] = { "m8n8", "m16n16", "m8n16", "m16n8", NULL };
     int shape = vg_take_one(d, shapes), n = vg_take_one(d, counts);
@@ -153,11 +149,14 @@ static Status take_shape(VgDecoder *d, MatrixSite *site, bool store) {
     if (shape < 0 || n < 0) return vg_bad(d, "expected a shape, as .m8n8, and .x1, .x2 or .x4");
     TRY(take_format(d, site, &b16));
     if (b16 != (shape == 0)) return vg_bad(d, ".b16 goes with .m8n8, bytes with the other shapes");
-    if (shape && vg_cc(d) < 100) return vg_bad(d, "matrices of bytes need sm_100a, this is sm_%d", vg_cc(d));
+    if (shape && vg_cc(d) < 100)
+        return vg_bad(d, "matrices of bytes need sm_100a, this is sm_%d", vg_cc(d));
     site->n = 1 << n;
     site->bytes = shape == 1 || shape == 3;
     if (shape > 0 && store != (shape == 3)) return vg_bad(d, "no such shape of this instruction");
-    if (site->bytes != site->turned && shape) return vg_bad(d, "bytes of this shape are %s", site->bytes ? "always .trans" : "never .trans");
+    if (site->bytes != site->turned && shape)
+        return vg_bad(d, "bytes of this shape are %s",
+                      site->bytes ? "always .trans" : "never .trans");
     if (shape == 2 && !site->format) return vg_bad(d, "expected .b6x16_p32 or .b4x16_p64");
     if (shape == 1 && n > 1) return vg_bad(d, "expected .x1 or .x2");
     if (shape == 1) site->n *= 2;
@@ -182,13 +181,15 @@ static Status decode_matrix(VgDecoder *d, const PtxInstr *p) {
     rows->scope = VG_SCOPE_SYS;
     rows->reg_bytes = 4, rows->bytes = 4, rows->vector = 4;
     rows->rows = true;
-    for (uint32_t k = 0; k < 4; k++) rows->reg[k] = rows->source[k] = k * (uint32_t)sizeof(uint32_t[32]);
+    for (uint32_t k = 0; k < 4; k++)
+        rows->reg[k] = rows->source[k] = k * (uint32_t)sizeof(uint32_t[32]);
     int bytes;
     TRY(vg_address(d, &p->operands[store ? 0 : 1], &site->address, &rows->offset, &bytes));
     rows->address_bytes = (uint8_t)bytes;
     rows->run = vg_access_select(rows);
     for (int k = 0; k < site->n; k++)
-        TRY(store ? vg_src(d, &regs->items[k], 32, &site->reg[k]) : vg_dst(d, &regs->items[k], 32, false, &site->reg[k]));
+        TRY(store ? vg_src(d, &regs->items[k], 32, &site->reg[k])
+                  : vg_dst(d, &regs->items[k], 32, false, &site->reg[k]));
     VgInstr *i = vg_emit(d, store ? store_matrix : load_matrix);
     i->extra = site;
     vg_emit_list(d, site->reg, store ? 0 : (uint32_t)site->n, store ? (uint32_t)site->n : 0);
@@ -198,7 +199,8 @@ static Status decode_matrix(VgDecoder *d, const PtxInstr *p) {
 
 static Status decode_movmatrix(VgDecoder *d, const PtxInstr *p) {
     uint32_t a, r;
-    if (!vg_take(d, "sync") || !vg_take(d, "aligned") || !vg_take(d, "m8n8") || !vg_take(d, "trans") || !vg_take(d, "b16"))
+    if (!vg_take(d, "sync") || !vg_take(d, "aligned") || !vg_take(d, "m8n8") ||
+        !vg_take(d, "trans") || !vg_take(d, "b16"))
         return vg_bad(d, "expected .sync.aligned.m8n8.trans.b16");
     TRY(vg_count(d, 2, 2));
     TRY(vg_src(d, &p->operands[1], 32, &a));
@@ -210,10 +212,12 @@ static Status decode_movmatrix(VgDecoder *d, const PtxInstr *p) {
 
 const VgRoot VG_NAME(vg_roots_matrix)[] = {
     { "ldmatrix", decode_matrix,
-      "ldmatrix.sync.aligned.{m8n8.{x1,x2,x4}{.trans}{.shared}.b16, m16n16.{x1,x2}.trans.shared.b8, "
+      "ldmatrix.sync.aligned.{m8n8.{x1,x2,x4}{.trans}{.shared}.b16, "
+      "m16n16.{x1,x2}.trans.shared.b8, "
       "m8n16.{x1,x2,x4}.shared.b8x16.{b6x16_p32,b4x16_p64}}" },
     { "stmatrix", decode_matrix,
-      "stmatrix.sync.aligned.{m8n8.{x1,x2,x4}{.trans}{.shared}.b16, m16n8.{x1,x2,x4}.trans.shared.b8}" },
+      "stmatrix.sync.aligned.{m8n8.{x1,x2,x4}{.trans}{.shared}.b16, "
+      "m16n8.{x1,x2,x4}.trans.shared.b8}" },
     { "movmatrix", decode_movmatrix, "movmatrix.sync.aligned.m8n8.trans.b16" },
     { NULL, NULL, NULL },
 };

@@ -286,10 +286,25 @@ static Status decode_atom(VgDecoder *d, const PtxInstr *p) {
 _Static_assert(offsetof(VgSite, compare) == offsetof(VgSite, source) + sizeof ((VgSite *)0)->source,
                "compare is read with the sources");
 
+// Between the generic and the async proxy, and for mbarriers: all accesses are made in one order
+// here.
+static Status decode_proxy_fence(VgDecoder *d, const PtxInstr *p) {
+    static const char *const words[] = {
+        "async", "alias", "async::generic", "tensormap::generic", "acquire", "release", "global",
+        "shared::cta", "shared::cluster", "cta", "cluster", "gpu", "sys",
+        "sync_restrict::shared::cta", "sync_restrict::shared::cluster", NULL };
+    while (vg_take_one(d, words) >= 0) { }
+    TRY(vg_count(d, 0, 2)); // .tensormap::generic.acquire names a descriptor and its size
+    (void)p;
+    vg_emit(d, nothing);
+    return OK;
+}
+
 static Status decode_fence(VgDecoder *d, const PtxInstr *p) {
     static const char *const sems[] = { "sc", "acq_rel", "acquire", "release", NULL };
     static const VgSem values[] = { VG_SC, VG_ACQ_REL, VG_ACQUIRE, VG_RELEASE };
     bool membar = *p->root == 'm';
+    if (vg_take(d, "mbarrier_init") || vg_take(d, "proxy")) return decode_proxy_fence(d, p);
     int sem = membar ? 0 : vg_take_one(d, sems);
     VgScope scope = take_scope(d, VG_SCOPE_SYS);
     TRY(vg_count(d, 0, 0));
@@ -369,7 +384,9 @@ const VgRoot VG_NAME(vg_roots_mem)[] = {
     { "atom", decode_atom, "atom{.sem}{.scope}{.space}.op{.noftz}{.v2,.v4,.v8}.type" },
     { "red", decode_atom, "red{.sem}{.scope}{.space}.op{.noftz}{.v2,.v4,.v8}.type" },
     { "membar", decode_fence, "membar.{cta,gl,sys}" },
-    { "fence", decode_fence, "fence{.sc,.acq_rel,.acquire,.release}.{cta,cluster,gpu,sys}" },
+    { "fence", decode_fence,
+      "fence{.sc,.acq_rel,.acquire,.release}.{cta,cluster,gpu,sys}, fence.proxy.{async,alias}, "
+      "fence.mbarrier_init" },
     { "cvta", decode_cvta, "cvta{.to}.{global,shared,local,const,param}.u64" },
     { "isspacep", decode_isspacep, "isspacep.{global,shared,local,const,param}" },
     { "prefetch", decode_hint, "prefetch{.space}.{L1,L2}" },

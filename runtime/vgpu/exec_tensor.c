@@ -2,16 +2,16 @@
 // mma.sync: products of small matrices that lie in the registers of a warp (PTX ISA 9.7.15).
 //
 // With g = lane / 4, q = lane % 4 and e elements per 32-bit register, register r of A holds rows
-// g + 8 (r & 1), columns 4e (r >> 1) + e q and on: read in the order of lanes it is eight rows of 4e
-// elements, contiguous. So is B, by columns. Fragments are widened into such blocks of fp32, B is
-// turned, and C[row] += A[row][k] * B[k] goes over vectors of eight columns.
+// g + 8 (r & 1), columns 4e (r >> 1) + e q and on: read in the order of lanes it is eight rows of
+// 4e elements, contiguous. So is B, by columns. Fragments are widened into such blocks of fp32, B
+// is turned, and C[row] += A[row][k] * B[k] goes over vectors of eight columns.
 //
 // Products are a chain of fp32 fused multiply-adds over ascending k, rounded once more for f16
 // results: what hardware does in between is not documented and differs between architectures.
 // Integers of 8 and 4 bits go the same way: sums of at most 64 such products are exact in fp32.
 #include <stdio.h>
 
-#include "runtime/vgpu/exec.h"
+#include "runtime/vgpu/exec_aligned.h"
 #include "runtime/vgpu/tiny.h"
 
 typedef void Widen(float *to, const void *from, int n); // n elements, a multiple of 32
@@ -19,13 +19,13 @@ typedef enum MmaAcc { ACC_F32, ACC_F16, ACC_S32, ACC_S32_SAT } MmaAcc;
 typedef struct Mma {
     Widen *a, *b;
     MmaAcc acc;
-    uint8_t rows, wide;        // 8 or 16; 4e: columns of a register's block
-    uint8_t n_a, n_b, n_c;     // registers
-    bool and_bits;             // of single bits: and, not xor
-    uint32_t at[20];           // frame offsets: d[n_c], a[n_a], b[n_b], c[n_c]
+    uint8_t rows, wide;    // 8 or 16; 4e: columns of a register's block
+    uint8_t n_a, n_b, n_c; // registers
+    bool and_bits;         // of single bits: and, not xor
+    uint32_t at[20];       // frame offsets: d[n_c], a[n_a], b[n_b], c[n_c]
 } Mma;
 
-/* widening ------------------------------------------------------------------------------------------ */
+/* widening ------------------------------------------------------------------------------------- */
 
 #define WIDEN(name, T, EXPR)                                                                       \
     static void name(float *to, const void *from, int n) {                                         \
@@ -44,11 +44,13 @@ WIDEN(widen_s8, int8_t, (float)x[k])
 
 static void widen_f16(float *to, const void *from, int n) {
     for (int k = 0; k < n; k += 8)
-        _mm256_storeu_ps(to + k, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)from + k))));
+        _mm256_storeu_ps(to + k, _mm256_cvtph_ps(_mm_loadu_si128(
+                                     (const __m128i *)((const uint16_t *)from + k))));
 }
 static void widen_u4(float *to, const void *from, int n) {
     const uint8_t *x = from;
-    for (int k = 0; k < n; k += 2) to[k] = (float)(x[k / 2] & 15), to[k + 1] = (float)(x[k / 2] >> 4);
+    for (int k = 0; k < n; k += 2)
+        to[k] = (float)(x[k / 2] & 15), to[k + 1] = (float)(x[k / 2] >> 4);
 }
 static void widen_s4(float *to, const void *from, int n) {
     const uint8_t *x = from;
@@ -56,7 +58,7 @@ static void widen_s4(float *to, const void *from, int n) {
         to[k] = (float)((int8_t)(x[k / 2] << 4) >> 4), to[k + 1] = (float)((int8_t)x[k / 2] >> 4);
 }
 
-/* the product --------------------------------------------------------------------------------------- */
+/* the product ---------------------------------------------------------------------------------- */
 
 enum { MOST_K = 64 };
 
@@ -79,14 +81,16 @@ ALWAYS_INLINE void turn(float *to, const float *from, int wide) {
 }
 
 // Eight rows of c; `a` is their first block, the next ones `step` floats apart.
-ALWAYS_INLINE void multiply(__m256 c[8], const float *a, size_t step, const float *b, int blocks, int wide) {
+ALWAYS_INLINE void multiply(__m256 c[8], const float *a, size_t step, const float *b, int blocks,
+                            int wide) {
     __m256 sum[8];
     for (int g = 0; g < 8; g++) sum[g] = c[g];
     for (int block = 0; block < blocks; block++, a += step)
         for (int k = 0; k < wide; k++, b += 8) {
             __m256 row = _mm256_loadu_ps(b);
 #pragma GCC unroll 8
-            for (int g = 0; g < 8; g++) sum[g] = _mm256_fmadd_ps(_mm256_set1_ps(a[g * wide + k]), row, sum[g]);
+            for (int g = 0; g < 8; g++)
+                sum[g] = _mm256_fmadd_ps(_mm256_set1_ps(a[g * wide + k]), row, sum[g]);
         }
     for (int g = 0; g < 8; g++) c[g] = sum[g];
 }
@@ -95,7 +99,8 @@ ALWAYS_INLINE void multiply(__m256 c[8], const float *a, size_t step, const floa
 ALWAYS_INLINE void get_pairs(__m256 to[8], const float *even, const float *odd) {
     for (int g = 0; g < 8; g++) {
         __m128 x = _mm_loadu_ps(even + 4 * g), y = _mm_loadu_ps(odd + 4 * g);
-        to[g] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_unpacklo_ps(x, y)), _mm_unpackhi_ps(x, y), 1);
+        to[g] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_unpacklo_ps(x, y)),
+                                     _mm_unpackhi_ps(x, y), 1);
     }
 }
 ALWAYS_INLINE void put_pairs(float *even, float *odd, const __m256 from[8]) {
@@ -108,13 +113,8 @@ ALWAYS_INLINE void put_pairs(float *even, float *odd, const __m256 from[8]) {
 }
 ALWAYS_INLINE void one_nan(__m256 c[8]) {
     __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    for (int g = 0; g < 8; g++) c[g] = _mm256_blendv_ps(c[g], nan, _mm256_cmp_ps(c[g], c[g], _CMP_UNORD_Q));
-}
-
-static void keep(char *to, const uint32_t *from, uint32_t m) {
-    uint32_t *d = (uint32_t *)to;
-    if (m == ~0u) memcpy(to, from, 128);
-    else LANES d[l] = m >> l & 1 ? from[l] : d[l];
+    for (int g = 0; g < 8; g++)
+        c[g] = _mm256_blendv_ps(c[g], nan, _mm256_cmp_ps(c[g], c[g], _CMP_UNORD_Q));
 }
 
 // Rows 8 half and on of the accumulator.
@@ -126,7 +126,8 @@ ALWAYS_INLINE void get_rows(const Mma *x, const char *f, __m256 c[8], int half) 
         return;
     }
     if (x->acc == ACC_F16) widen_f16(rows, f + at[half], 64);
-    for (int g = 0; g < 8; g++) c[g] = x->acc == ACC_F16 ? _mm256_loadu_ps(rows + 8 * g) : _mm256_setzero_ps();
+    for (int g = 0; g < 8; g++)
+        c[g] = x->acc == ACC_F16 ? _mm256_loadu_ps(rows + 8 * g) : _mm256_setzero_ps();
 }
 
 static void add_integers(const Mma *x, const char *f, const float *sum, int reg, uint32_t *r) {
@@ -138,14 +139,17 @@ static void add_integers(const Mma *x, const char *f, const float *sum, int reg,
     }
 }
 
-static uint32_t half_of(float v) { return v == v ? _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT) : 0x7fff; }
+static uint32_t half_of(float v) {
+    return v == v ? _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT) : 0x7fff;
+}
 
 // The registers of the result that rows 8 half and on make, where they are not f32.
 static void results(const Mma *x, const char *f, const __m256 c[8], int half, uint32_t r[4][32]) {
     float sums[2][32], rows[64];
     if (x->acc == ACC_F16) {
         for (int g = 0; g < 8; g++) _mm256_storeu_ps(rows + 8 * g, c[g]);
-        for (int k = 0; k < 32; k++) r[half][k] = half_of(rows[2 * k]) | half_of(rows[2 * k + 1]) << 16;
+        for (int k = 0; k < 32; k++)
+            r[half][k] = half_of(rows[2 * k]) | half_of(rows[2 * k + 1]) << 16;
         return;
     }
     put_pairs(sums[0], sums[1], c);
@@ -157,27 +161,20 @@ ALWAYS_INLINE void put_rows(const Mma *x, char *f, __m256 (*c)[8], int halves, u
     for (int half = 0; half < halves && x->acc == ACC_F32; half++) {
         const uint32_t *at = x->at + 2 * half;
         one_nan(c[half]);
-        if (m == ~0u) put_pairs((float *)(f + at[0]), (float *)(f + at[1]), c[half]);
-        else put_pairs((float *)r[2 * half], (float *)r[2 * half + 1], c[half]);
+        if (m == ~0u)
+            put_pairs((float *)(f + at[0]), (float *)(f + at[1]), c[half]);
+        else
+            put_pairs((float *)r[2 * half], (float *)r[2 * half + 1], c[half]);
     }
     if (m == ~0u && x->acc == ACC_F32) return;
     for (int half = 0; half < halves && x->acc != ACC_F32; half++) results(x, f, c[half], half, r);
-    for (int reg = 0; reg < x->n_c; reg++) keep(f + x->at[reg], r[reg], m);
+    for (int reg = 0; reg < x->n_c; reg++) keep_register(f + x->at[reg], r[reg], m);
 }
 
-// True to go on; else *next is what the handler returns.
-static bool begin(const VgInstr *i, VgWarp *w, char *f, uint32_t *m, const VgInstr **next) {
-    *m = VG_MASK(i, w, f);
-    *next = i + 1;
-    if (!*m || !vg_aligned(i, w, next)) return false;
-    *m = VG_MASK(i, w, f);
-    if (*m == w->mask) return true;
-    *next = vg_fault(w, i, VG_DIVERGED, *m, "the guard of mma must hold for all lanes or none");
-    return false;
-}
-
-ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Widen *wide_b, int wide) {
-    float a[4 * 8 * MOST_K / 2] __attribute__((aligned(64))), b[8 * MOST_K] __attribute__((aligned(64)));
+ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Widen *wide_b,
+                           int wide) {
+    float a[4 * 8 * MOST_K / 2] __attribute__((aligned(64))),
+        b[8 * MOST_K] __attribute__((aligned(64)));
     float turned[MOST_K * 8] __attribute__((aligned(64)));
     __m256 c[2][8];
     const uint32_t *at = x->at + x->n_c;
@@ -194,11 +191,11 @@ ALWAYS_INLINE void product(const Mma *x, char *f, uint32_t m, Widen *wide_a, Wid
     put_rows(x, f, c, halves, m);
 }
 
-#define MMA(name, a, b, wide)                                                                          \
+#define MMA(name, a, b, wide)                                                                      \
     HANDLER(name) {                                                                                \
         uint32_t m;                                                                                \
         const VgInstr *next;                                                                       \
-        if (!begin(i, w, f, &m, &next)) return next;                                               \
+        if (!begin_aligned(i, w, f, &m, &next)) return next;                                       \
         const Mma *x = i->extra;                                                                   \
         product(x, f, m, a, b, wide);                                                              \
         VG_NEXT(i, w, f);                                                                          \
@@ -211,7 +208,7 @@ MMA(mma_f16, widen_f16, widen_f16, 8)
 HANDLER(mma_bits) {
     uint32_t m, r[4][32] __attribute__((aligned(64)));
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     const Mma *x = i->extra;
     const uint32_t *at_a = x->at + x->n_c, *at_b = at_a + x->n_a, *at_c = at_b + x->n_b;
     int halves = x->rows / 8;
@@ -220,13 +217,14 @@ HANDLER(mma_bits) {
             int row = l / 4, column = 2 * (l % 4) + reg % 2, sum = 0;
             for (int block = 0; block < x->n_b; block++)
                 for (int q = 0; q < 4; q++) {
-                    uint32_t a = ((const uint32_t *)(f + at_a[block * halves + reg / 2]))[4 * row + q];
+                    uint32_t a =
+                        ((const uint32_t *)(f + at_a[block * halves + reg / 2]))[4 * row + q];
                     uint32_t b = ((const uint32_t *)(f + at_b[block]))[4 * column + q];
                     sum += __builtin_popcount(x->and_bits ? a & b : a ^ b);
                 }
             r[reg][l] = ((const uint32_t *)(f + at_c[reg]))[l] + (uint32_t)sum;
         }
-    for (int reg = 0; reg < x->n_c; reg++) keep(f + x->at[reg], r[reg], m);
+    for (int reg = 0; reg < x->n_c; reg++) keep_register(f + x->at[reg], r[reg], m);
     VG_NEXT(i, w, f);
 }
 
@@ -235,7 +233,7 @@ HANDLER(mma_double) {
     uint32_t m;
     double r[4][32];
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     const Mma *x = i->extra;
     const uint32_t *at_a = x->at + x->n_c, *at_b = at_a + x->n_a, *at_c = at_b + x->n_b;
     int halves = x->rows / 8;
@@ -256,8 +254,8 @@ HANDLER(mma_double) {
     VG_NEXT(i, w, f);
 }
 
-// m8n8k4 of f16: four products, each of lanes 4p.. and 16 + 4p.. (PTX ISA 9.7.15.5.1). imm: A by rows,
-// | 2: B by rows.
+// m8n8k4 of f16: four products, each of lanes 4p.. and 16 + 4p.. (PTX ISA 9.7.15.5.1). imm: A by
+// rows, | 2: B by rows.
 static float quarter_element(const char *f, const uint32_t *at, uint32_t lane, int k) {
     uint32_t word = ((const uint32_t *)(f + at[k / 2]))[lane];
     return half_to_float(word >> k % 2 * 16 & 0xffff);
@@ -266,7 +264,7 @@ HANDLER(mma_quarter) {
     uint32_t m;
     float r[8][32];
     const VgInstr *next;
-    if (!begin(i, w, f, &m, &next)) return next;
+    if (!begin_aligned(i, w, f, &m, &next)) return next;
     const Mma *x = i->extra;
     const uint32_t *at_a = x->at + x->n_c, *at_b = at_a + x->n_a, *at_c = at_b + x->n_b;
     bool wide = x->acc == ACC_F32;
@@ -280,7 +278,8 @@ HANDLER(mma_quarter) {
                 uint32_t from_a = pair + row / 4 * 16 + (i->imm & 1 ? row % 4 : n);
                 uint32_t from_b = pair + column / 4 * 16 + (i->imm & 2 ? n : column % 4);
                 float a = quarter_element(f, at_a, from_a, (int)(i->imm & 1 ? n : row % 4));
-                sum = __builtin_fmaf(a, quarter_element(f, at_b, from_b, (int)(i->imm & 2 ? column % 4 : n)), sum);
+                sum = __builtin_fmaf(
+                    a, quarter_element(f, at_b, from_b, (int)(i->imm & 2 ? column % 4 : n)), sum);
             }
             r[k][l] = sum;
         }
@@ -289,30 +288,41 @@ HANDLER(mma_quarter) {
         for (int l = 0; l < 32; l++)
             bits[l] = wide ? as_u32(canon(r[reg][l]))
                            : half_of(r[2 * reg][l]) | half_of(r[2 * reg + 1][l]) << 16;
-        keep(f + x->at[reg], bits, m);
+        keep_register(f + x->at[reg], bits, m);
     }
     VG_NEXT(i, w, f);
 }
 
-/* decoding ------------------------------------------------------------------------------------------ */
+/* decoding ------------------------------------------------------------------------------------- */
 
 // Element types and what they need. `bits` 0: of a byte in a register.
-static const struct Element { PtxType type; Widen *widen; int bits; char kind; } elements[] = {
-    { PTX_F16, widen_f16, 16, 'h' }, { PTX_BF16, widen_bf16, 16, 'b' }, { PTX_TF32, widen_tf32, 32, 't' },
-    { PTX_E4M3, widen_e4m3, 8, '8' }, { PTX_E5M2, widen_e5m2, 8, '8' }, { PTX_E3M2, widen_e3m2, 8, '6' },
-    { PTX_E2M3, widen_e2m3, 8, '6' }, { PTX_E2M1, widen_e2m1, 8, '6' }, { PTX_U8, widen_u8, 8, 'i' },
-    { PTX_S8, widen_s8, 8, 'i' }, { PTX_U4, widen_u4, 4, 'n' }, { PTX_S4, widen_s4, 4, 'n' },
-    { PTX_B1, NULL, 1, 'x' }, { PTX_F64, NULL, 64, 'd' },
+static const struct Element {
+    PtxType type;
+    Widen *widen;
+    int bits;
+    char kind;
+} elements[] = {
+    { PTX_F16, widen_f16, 16, 'h' },   { PTX_BF16, widen_bf16, 16, 'b' },
+    { PTX_TF32, widen_tf32, 32, 't' }, { PTX_E4M3, widen_e4m3, 8, '8' },
+    { PTX_E5M2, widen_e5m2, 8, '8' },  { PTX_E3M2, widen_e3m2, 8, '6' },
+    { PTX_E2M3, widen_e2m3, 8, '6' },  { PTX_E2M1, widen_e2m1, 8, '6' },
+    { PTX_U8, widen_u8, 8, 'i' },      { PTX_S8, widen_s8, 8, 'i' },
+    { PTX_U4, widen_u4, 4, 'n' },      { PTX_S4, widen_s4, 4, 'n' },
+    { PTX_B1, NULL, 1, 'x' },          { PTX_F64, NULL, 64, 'd' },
 };
 typedef struct Element Element;
 
 // Shapes by kind of element, and the first compute capability that has them.
-static const struct { char kind; int rows, k, cc; } shapes[] = {
-    { 'h', 8, 4, 70 }, { 'h', 16, 8, 75 }, { 'h', 16, 16, 80 }, { 'b', 16, 8, 80 }, { 'b', 16, 16, 80 },
-    { 't', 16, 4, 80 }, { 't', 16, 8, 80 }, { '8', 16, 16, 89 }, { '8', 16, 32, 89 }, { '6', 16, 32, 120 },
-    { 'i', 8, 16, 75 }, { 'i', 16, 16, 80 }, { 'i', 16, 32, 80 }, { 'n', 8, 32, 75 }, { 'n', 16, 32, 80 },
-    { 'n', 16, 64, 80 }, { 'x', 8, 128, 75 }, { 'x', 16, 128, 80 }, { 'x', 16, 256, 80 },
-    { 'd', 8, 4, 80 }, { 'd', 16, 4, 90 }, { 'd', 16, 8, 90 }, { 'd', 16, 16, 90 },
+static const struct {
+    char kind;
+    int rows, k, cc;
+} shapes[] = {
+    { 'h', 8, 4, 70 },   { 'h', 16, 8, 75 },   { 'h', 16, 16, 80 },  { 'b', 16, 8, 80 },
+    { 'b', 16, 16, 80 }, { 't', 16, 4, 80 },   { 't', 16, 8, 80 },   { '8', 16, 16, 89 },
+    { '8', 16, 32, 89 }, { '6', 16, 32, 120 }, { 'i', 8, 16, 75 },   { 'i', 16, 16, 80 },
+    { 'i', 16, 32, 80 }, { 'n', 8, 32, 75 },   { 'n', 16, 32, 80 },  { 'n', 16, 64, 80 },
+    { 'x', 8, 128, 75 }, { 'x', 16, 128, 80 }, { 'x', 16, 256, 80 }, { 'd', 8, 4, 80 },
+    { 'd', 16, 4, 90 },  { 'd', 16, 8, 90 },   { 'd', 16, 16, 90 },
 };
 
 static const Element *element_of(PtxType type) {
@@ -321,13 +331,16 @@ static const Element *element_of(PtxType type) {
     return NULL;
 }
 
-static Status fragment(VgDecoder *d, const PtxOperand *op, int n, int bits, bool written, uint32_t *refs) {
+static Status fragment(VgDecoder *d, const PtxOperand *op, int n, int bits, bool written,
+                       uint32_t *refs) {
     const PtxOperand *items = op->kind == PTX_OP_VECTOR ? op->items : op;
     int have = op->kind == PTX_OP_VECTOR ? (int)op->n_items : 1;
     if (have != n) return vg_bad(d, "expected %d registers in { }", n);
     for (int k = 0; k < n; k++) {
-        if (written) TRY(vg_dst(d, &items[k], bits, false, &refs[k]));
-        else TRY(vg_src_float(d, &items[k], bits, &refs[k]));
+        if (written)
+            TRY(vg_dst(d, &items[k], bits, false, &refs[k]));
+        else
+            TRY(vg_src_float(d, &items[k], bits, &refs[k]));
     }
     return OK;
 }
@@ -343,10 +356,13 @@ static bool take_shape(VgDecoder *d, int *rows, int *k) {
     return false;
 }
 
-static Status check_types(VgDecoder *d, const Element *a, const Element *b, PtxType to, PtxType c, int rows, int k) {
+static Status check_types(VgDecoder *d, const Element *a, const Element *b, PtxType to, PtxType c,
+                          int rows, int k) {
     bool bytes = a && b && (a->kind == '8' || a->kind == '6') && (b->kind == '8' || b->kind == '6');
-    if (!a || !b || (a->kind != b->kind && !bytes)) return vg_bad(d, "no mma of these types of A and B");
-    if ((a->kind == 'h' || a->kind == 'b' || a->kind == 't') && a != b) return vg_bad(d, "A and B must be of one type");
+    if (!a || !b || (a->kind != b->kind && !bytes))
+        return vg_bad(d, "no mma of these types of A and B");
+    if ((a->kind == 'h' || a->kind == 'b' || a->kind == 't') && a != b)
+        return vg_bad(d, "A and B must be of one type");
     char kind = a->kind == '8' && b->kind != '8' ? b->kind : a->kind;
     PtxType acc = strchr("inx", kind) ? PTX_S32 : kind == 'd' ? PTX_F64 : PTX_F32;
     bool half = to == PTX_F16 && strchr("h86", kind);
@@ -384,9 +400,11 @@ static Status decode_mma(VgDecoder *d, const PtxInstr *p) {
     const Element *a = element_of(ta), *b = element_of(tb);
     TRY(check_types(d, a, b, to, c, rows, k));
     bool quarter = a->kind == 'h' && rows == 8;
-    if (order_a < 0 || order_b < 0 || (!quarter && (order_a || !order_b))) return vg_bad(d, "expected .row.col");
+    if (order_a < 0 || order_b < 0 || (!quarter && (order_a || !order_b)))
+        return vg_bad(d, "expected .row.col");
     if (sat && to != PTX_S32) return vg_bad(d, ".satfinite is for integers");
-    if ((a->kind == 'x') != (bits_op >= 0)) return vg_bad(d, "expected .xor.popc or .and.popc with .b1, and only there");
+    if ((a->kind == 'x') != (bits_op >= 0))
+        return vg_bad(d, "expected .xor.popc or .and.popc with .b1, and only there");
     Mma *x = ARENA_NEW(vg_arena(d), Mma);
     x->a = a->widen, x->b = b->widen, x->and_bits = bits_op == 1;
     x->acc = to == PTX_F16 ? ACC_F16 : to == PTX_S32 ? (sat ? ACC_S32_SAT : ACC_S32) : ACC_F32;
@@ -397,8 +415,12 @@ static Status decode_mma(VgDecoder *d, const PtxInstr *p) {
     TRY(fragment(d, &p->operands[2], x->n_b, bits, false, x->at + x->n_c + x->n_a));
     TRY(fragment(d, &p->operands[3], x->n_c, bits, false, x->at + x->n_c + x->n_a + x->n_b));
     TRY(fragment(d, &p->operands[0], x->n_c, bits, true, x->at));
-    VgHandler run = quarter ? mma_quarter : a->kind == 'd' ? mma_double : a->kind == 'x' ? mma_bits
-                    : a->kind == 'b' ? mma_bf16 : a->kind == 'h' ? mma_f16 : mma_any;
+    VgHandler run = quarter          ? mma_quarter
+                    : a->kind == 'd' ? mma_double
+                    : a->kind == 'x' ? mma_bits
+                    : a->kind == 'b' ? mma_bf16
+                    : a->kind == 'h' ? mma_f16
+                                     : mma_any;
     VgInstr *i = vg_emit(d, run);
     i->extra = x;
     i->imm = (order_a == 0) | (order_b == 0) << 1;
@@ -409,9 +431,12 @@ static Status decode_mma(VgDecoder *d, const PtxInstr *p) {
 
 const VgRoot VG_NAME(vg_roots_tensor)[] = {
     { "mma", decode_mma,
-      "mma.sync.aligned.SHAPE.row.col{.satfinite}{.xor.popc,.and.popc}.dtype.atype.btype.ctype with shapes "
-      "m16n8k{8,16} of f16 and bf16, m16n8k{4,8} of tf32, m16n8k{16,32} of e4m3 and e5m2, m16n8k32 of kind::f8f6f4, "
-      "m8n8k16 and m16n8k{16,32} of u8 and s8, m8n8k32 and m16n8k{32,64} of u4 and s4, m8n8k128 and "
+      "mma.sync.aligned.SHAPE.row.col{.satfinite}{.xor.popc,.and.popc}.dtype.atype.btype.ctype "
+      "with shapes "
+      "m16n8k{8,16} of f16 and bf16, m16n8k{4,8} of tf32, m16n8k{16,32} of e4m3 and e5m2, m16n8k32 "
+      "of kind::f8f6f4, "
+      "m8n8k16 and m16n8k{16,32} of u8 and s8, m8n8k32 and m16n8k{32,64} of u4 and s4, m8n8k128 "
+      "and "
       "m16n8k{128,256} of b1, m8n8k4 and m16n8k{4,8,16} of f64, m8n8k4 of f16" },
     { NULL, NULL, NULL },
 };

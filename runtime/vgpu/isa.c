@@ -18,7 +18,7 @@
 DECLARE(v3)
 DECLARE(v4)
 
-extern const VgRoot vg_roots_control[];
+extern const VgRoot vg_roots_control[], vg_roots_engine[];
 
 #define SET(isa)                                                                                   \
     const VgIsa vg_isa_##isa = {                                                                   \
@@ -26,7 +26,7 @@ extern const VgRoot vg_roots_control[];
         { vg_roots_int_##isa, vg_roots_float_##isa, vg_roots_cvt_##isa,       \
           vg_roots_warp_##isa, vg_roots_mem_##isa, vg_roots_control, vg_roots_tensor_##isa,        \
           vg_roots_matrix_##isa,                                                                   \
-          vg_roots_async_##isa },                                                                  \
+          vg_roots_async_##isa, vg_roots_engine },                                                 \
         vg_move32_##isa, vg_move64_##isa, vg_narrow_##isa, vg_widen_##isa,         \
         vg_widen_signed_##isa                                                                      \
     };

@@ -185,7 +185,8 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
         vg_mem_fault(warp, site, fault, lane, address,
                      "word at offset %" PRIu64 " of shared memory", granule * 4);
     if (fault == VG_RACE && record->other.flying)
-        hint(warp, "the copy is still in flight: a wait for its group or mbarrier is missing");
+        hint(warp, "the copy is still in flight: a wait for its group or mbarrier is missing (or a "
+                   "live mbarrier is there)");
     else if (fault == VG_RACE)
         hint(warp,
              place->shared
@@ -198,8 +199,12 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
 
 /* One thread's run of bytes, granule by granule ------------------------------------------------ */
 
+// The last step of a run: granules in a row mostly make the same one.
+typedef struct LastStep { uint32_t from, to, bytes, touch; } LastStep;
+
 static VgFault touch_granule(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t kind,
-                             const VgPlaceMem *place, uint64_t granule, uint32_t bytes) {
+                             const VgPlaceMem *place, uint64_t granule, uint32_t bytes,
+                             LastStep *last) {
     uint32_t to;
     VgRecord *record = &warp->team->thread->record;
     if (place->written) {
@@ -214,15 +219,23 @@ static VgFault touch_granule(VgWarpMem *warp, const VgSite *site, VgAccess acces
     }
     if (!place->history) return VG_OK;
     uint32_t *word = &place->history[granule];
+    bool same = last->bytes == bytes && last->from == *word;
     if (place->shared) {
-        if (!vg_shared_step(warp, *word, kind, bytes, &to)) return record->fault;
+        if (same)
+            to = last->to;
+        else if (!vg_shared_step(warp, *word, kind, bytes, &to))
+            return record->fault;
         uint16_t *sites = access == VG_READ ? place->read_site : place->write_site;
         sites[granule] = site->id < UINT16_MAX ? (uint16_t)(site->id + 1) : 0;
     } else {
-        uint32_t touch = vg_touch_of(warp, site, kind, bytes);
-        if (!touch) return VG_OK;
-        if (!vg_global_step(warp, *word, touch, &to)) return record->fault;
+        if (last->bytes != bytes) last->touch = vg_touch_of(warp, site, kind, bytes);
+        if (!last->touch) return VG_OK;
+        if (same)
+            to = last->to;
+        else if (!vg_global_step(warp, *word, last->touch, &to))
+            return record->fault;
     }
+    last->from = *word, last->to = to, last->bytes = bytes;
     *word = to;
     return VG_OK;
 }
@@ -230,10 +243,11 @@ static VgFault touch_granule(VgWarpMem *warp, const VgSite *site, VgAccess acces
 VgFault vg_touch_run(VgWarpMem *warp, const VgSite *site, VgAccess access, uint32_t lane,
                      const VgPlaceMem *place, uint64_t offset, uint32_t bytes) {
     uint32_t kind = vg_site_kind(site, access), offsets[32] = { 0 };
+    LastStep last = { 0 };
     for (uint64_t at = offset, end = offset + bytes; at < end;) {
         uint64_t granule = at / 4, to = granule * 4 + 4 < end ? granule * 4 + 4 : end;
         uint32_t map = (1u << (to - granule * 4)) - (1u << (at - granule * 4));
-        VgFault fault = touch_granule(warp, site, access, kind, place, granule, map);
+        VgFault fault = touch_granule(warp, site, access, kind, place, granule, map, &last);
         if (fault != VG_OK) {
             offsets[lane] = (uint32_t)at;
             return vg_shadow_fault(warp, site, place, 1u << lane, offsets, granule);

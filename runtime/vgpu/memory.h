@@ -120,6 +120,7 @@ VgClock *vg_clock_create(VgTeam *team);                  // knows nothing
 void vg_clock_clear(VgClock *clock);                     // forgets
 void vg_clock_release(VgClock *clock, VgWarpMem *warp);  // the warp arrives; its clock ticks
 void vg_clock_acquire(const VgClock *clock, VgWarpMem *warp); // the warp passes: learns of it
+void vg_clock_join(VgTeam *team, VgClock *to, const VgClock *from);
 // All warps of the team that have not exited have arrived at one barrier and pass it together: the
 // usual bar.sync 0. Equal to a release of all followed by an acquire of all, and much cheaper.
 void vg_team_barrier(VgTeam *team);

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "runtime/vgpu/engine.h"
 #include "runtime/vgpu/schedule.h"
 
 enum {
@@ -73,6 +74,7 @@ void vg_cluster_destroy(VgCluster *c) {
         free(c->ctas[k].warps);
     }
     free(c->ctas);
+    vg_engine_destroy(c);
     if (c->team) vg_team_destroy(c->team);
     free(c);
 }
@@ -158,6 +160,7 @@ static void retire(VgWorker *worker, VgCluster *c) {
 static void warp_done(VgWorker *worker, VgWarp *w) {
     VgCta *cta = w->cta;
     count_warp(worker, w);
+    if (!vg_engine_warp_exit(w)) return;
     vg_warp_finish(w);
     vg_warp_exit(&w->mem);
     cta->n_done++;

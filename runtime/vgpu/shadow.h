@@ -214,6 +214,11 @@ bool vg_ordered(const VgWarpMem *warp, uint32_t agent,
                 uint32_t clock); // in this team and generation
 bool vg_touch_ordered(const VgWarpMem *warp, const VgTouch *touch);
 void vg_view_update(VgWarpMem *warp);
+// A warp as it is now, which has asked for something that happens later on its behalf: `clock` and
+// `at` (an entry per agent) are the copy's. What the warp does from now on is later. Before it acts, it
+// is woken: a barrier of the team may have passed.
+void vg_agent_save(VgWarpMem *to, VgClock *clock, uint32_t *at, VgWarpMem *from);
+void vg_agent_wake(VgWarpMem *agent);
 // A strong write publishes, a strong read learns. `site`'s sem tells what.
 void vg_message_publish(VgWarpMem *warp, const VgSite *site, uint64_t address);
 void vg_message_learn(VgWarpMem *warp, const VgSite *site, uint64_t address);

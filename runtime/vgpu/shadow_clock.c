@@ -150,6 +150,29 @@ void vg_clock_release(VgClock *clock, VgWarpMem *warp) {
     tick(warp);
 }
 
+void vg_clock_join(VgTeam *team, VgClock *to, const VgClock *from) {
+    join_clocks(team, to, from);
+    to->known = join_known(team->thread, to->known, from->known);
+}
+
+void vg_agent_save(VgWarpMem *to, VgClock *clock, uint32_t *at, VgWarpMem *from) {
+    *clock = (VgClock){ .gen = from->clock->gen, .at = at, .known = from->known };
+    memcpy(at, from->clock->at, from->team->thread->launch->n_agents * sizeof *at);
+    *to = *from;
+    to->clock = clock;
+    tick(from);
+}
+
+void vg_agent_wake(VgWarpMem *agent) {
+    uint32_t n = agent->team->thread->launch->n_agents;
+    if (agent->clock->gen != agent->team->gen) {
+        memset(agent->clock->at, 0, n * sizeof *agent->clock->at);
+        agent->clock->at[agent->agent] = 1;
+        agent->clock->gen = agent->team->gen;
+    }
+    agent->view = vg_view_of(agent->team->thread, agent->agent, agent->clock->at);
+}
+
 static void learn(VgWarpMem *warp, const VgClock *clock) {
     const VgKnown *known = join_known(warp->team->thread, warp->known, clock->known);
     bool news = join_clocks(warp->team, warp->clock, clock) || known != warp->known;

@@ -2,8 +2,9 @@
 // Floats of 8, 6 and 4 bits: their values, for conversions and matrices.
 //
 // A pattern moved to the top of a float's exponent and fraction is that float times a power of two,
-// subnormals included, so one multiplication by 2^(127 - bias) is exact. e4m3 has a NaN (0x7f) and no
-// infinity, e5m2 is the upper half of an f16, the smaller ones have neither; ue8m0 is 2^(x - 127), 255 NaN.
+// subnormals included, so one multiplication by 2^(127 - bias) is exact. e4m3 has a NaN (0x7f) and
+// no infinity, e5m2 is the upper half of an f16, the smaller ones have neither; ue8m0 is 2^(x -
+// 127), 255 NaN.
 #ifndef MOEC_VGPU_TINY_H
 #define MOEC_VGPU_TINY_H
 
@@ -11,7 +12,8 @@
 
 #define TINY(name, exponent, fraction, bias_scale)                                                 \
     ALWAYS_INLINE float name##_to_float(uint32_t x) {                                              \
-        uint32_t sign = x >> (exponent + fraction) & 1, rest = x & ((1u << (exponent + fraction)) - 1); \
+        uint32_t sign = x >> (exponent + fraction) & 1,                                            \
+                 rest = x & ((1u << (exponent + fraction)) - 1);                                   \
         float v = as_f32(rest << (23 - fraction)) * bias_scale;                                    \
         return as_f32(as_u32(v) | sign << 31);                                                     \
     }
@@ -33,5 +35,12 @@ ALWAYS_INLINE float e5m2_to_float(uint32_t x) {
 ALWAYS_INLINE float ue8m0_to_float(uint32_t x) {
     return as_f32(x == 255 ? 0x7fffffff : x ? x << 23 : 0x400000);
 }
+
+// cvt with one of these types (exec_tiny.c); the modifiers that were there.
+typedef struct TinyMods {
+    bool nearest, zero, up, relu, finite;
+} TinyMods;
+Status VG_NAME(vg_decode_tiny)(VgDecoder *d, const PtxInstr *p, PtxType to, PtxType from,
+                               const TinyMods *mods);
 
 #endif
