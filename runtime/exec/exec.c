@@ -45,13 +45,16 @@ enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 static void unmap(void *user) {
     Pages *pages = user;
     memory_drop(&pages->held);
-    if (pages->at) munmap(pages->at, pages->bytes);
+    if (!pages->at) return;
+    fence(pages->at, (int64_t)pages->bytes, false);
+    munmap(pages->at, pages->bytes);
 }
 
 static Status map_region(Exec *exec, int region, bool small_pages) {
     int64_t bytes = exec->plan->region_bytes[region];
     if (!bytes) return OK;
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+    int64_t whole = bytes + 2 * FENCE_MARGIN;
+    char *at = mmap(NULL, (size_t)whole, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
         return status_fail(ERR_MEMORY,
@@ -59,12 +62,14 @@ static Status map_region(Exec *exec, int region, bool small_pages) {
                            "  hint: use a smaller microbatch or model",
                            (long long)bytes, region, strerror(errno));
     }
-    exec->regions[region] = at;
+    exec->regions[region] = at + FENCE_MARGIN;
     exec->pages[region].at = at;
-    exec->pages[region].bytes = (size_t)bytes;
+    exec->pages[region].bytes = (size_t)whole;
+    fence(at, whole, true);
+    fence(at + FENCE_MARGIN, bytes, false);
     memory_hold(&exec->pages[region].held, unmap, &exec->pages[region]);
     // Both are wishes. Huge pages save table walks; small ones count exactly what is touched.
-    madvise(at, (size_t)bytes, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    madvise(at, (size_t)whole, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     return OK;
 }
 

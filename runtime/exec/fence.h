@@ -21,13 +21,13 @@
 
 #ifdef MOEC_FENCED
 #include <sanitizer/asan_interface.h>
-enum { FENCED = 1 };
+enum { FENCED = 1, FENCE_MARGIN = 4096 }; // bytes around a region that are never open
 static inline void fence(const void *at, int64_t bytes, bool closed) {
     if (closed) __asan_poison_memory_region(at, (size_t)bytes);
     else __asan_unpoison_memory_region(at, (size_t)bytes);
 }
 #else
-enum { FENCED = 0 };
+enum { FENCED = 0, FENCE_MARGIN = 0 };
 static inline void fence(const void *at, int64_t bytes, bool closed) {
     (void)at, (void)bytes, (void)closed;
 }
