@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "runtime/device/fence.h"
 #include "runtime/jit/jit.h"
 
 typedef struct Cpu {
@@ -18,7 +19,8 @@ typedef struct Cpu {
 static Status cpu_alloc(Device *device, int64_t bytes, bool small_pages, const char *what,
                         void **out) {
     (void)device;
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+    int64_t whole = bytes + 2 * FENCE_MARGIN;
+    char *at = mmap(NULL, (size_t)whole, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED)
         return status_fail(ERR_MEMORY,
@@ -26,8 +28,10 @@ static Status cpu_alloc(Device *device, int64_t bytes, bool small_pages, const c
                            "  hint: use a smaller microbatch or model",
                            (long long)bytes, what, strerror(errno));
     // Both are wishes. Huge pages save table walks; small ones count exactly what is touched.
-    madvise(at, (size_t)bytes, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
-    *out = at;
+    madvise(at, (size_t)whole, small_pages ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
+    fence(at, whole, true);
+    fence(at + FENCE_MARGIN, bytes, false);
+    *out = at + FENCE_MARGIN;
     return OK;
 }
 
@@ -37,7 +41,10 @@ static Status cpu_alloc_host(Device *device, int64_t bytes, const char *what, vo
 
 static void cpu_release(Device *device, void *at, int64_t bytes) {
     (void)device;
-    if (at) munmap(at, (size_t)bytes);
+    if (!at) return;
+    char *first = (char *)at - FENCE_MARGIN;
+    fence(first, bytes + 2 * FENCE_MARGIN, false);
+    munmap(first, (size_t)(bytes + 2 * FENCE_MARGIN));
 }
 
 static int64_t cpu_resident(const Device *device, const void *at, int64_t bytes) {

@@ -2,7 +2,7 @@
 // The executor. At creation every instruction becomes a launch record {kernel, addresses}; a run
 // walks rows and records and does nothing else. On a GPU the walk can be recorded once and
 // replayed: it holds no decision that a run could make differently.
-#include "runtime/exec/fence.h"
+#include "runtime/device/fence.h"
 #include "runtime/exec/private.h"
 
 /* Creation ------------------------------------------------------------------------------------ */

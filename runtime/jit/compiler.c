@@ -172,10 +172,16 @@ static Status find_identity(const char *dir, const char *path, Arena *arena,
 
 // Kernels of a build with sanitizers are compiled with them too; their runtime is the program's, so
 // it takes the same compiler. Calls into them are not compared by type: a plan's int64_t may be any
-// of 64 bits.
+// of 64 bits. What AddressSanitizer sees at the access is not checked once more at the pointer: that
+// makes compiling three times as long.
 #if defined(MOEC_SANITIZE) && defined(__clang__)
-static const char *const sanitizers[] = { ("-fsanitize=" MOEC_SANITIZE), "-fno-sanitize-recover=all",
-                                          "-fno-sanitize=function", "-gline-tables-only", "-O1" };
+static const char *const sanitizers[] = {
+    ("-fsanitize=" MOEC_SANITIZE),
+    "-fno-sanitize-recover=all",
+    "-fno-sanitize=function,null,object-size,pointer-overflow",
+    "-gline-tables-only",
+    "-O1",
+};
 #else
 static const char *const sanitizers[] = { NULL };
 #endif

@@ -12,6 +12,16 @@
 
 #include "runtime/vgpu/shadow.h"
 
+// Records hang in a table that is no heap memory: leak checkers are told of it.
+#if defined(__SANITIZE_ADDRESS__) || (defined(__clang__) && __has_feature(address_sanitizer))
+#include <sanitizer/lsan_interface.h>
+#define KNOW_TABLE(at, bytes) __lsan_register_root_region(at, bytes)
+#define FORGET_TABLE(at, bytes) __lsan_unregister_root_region(at, bytes)
+#else
+#define KNOW_TABLE(at, bytes) (void)0
+#define FORGET_TABLE(at, bytes) (void)0
+#endif
+
 #define PAGE ((uint64_t)1 << VG_PAGE_SHIFT)
 #define RED_ZONE 4096u
 
@@ -54,6 +64,7 @@ Status vg_memory_create(const VgMemoryOptions *options, VgMemory **out) {
     if (!memory->options.total_bytes) memory->options.total_bytes = (uint64_t)64 << 30;
     for (int i = 0; i < 2; i++) {
         memory->pages[i] = map_pages(VG_WINDOW_PAGES * sizeof *memory->pages[i]);
+        if (memory->pages[i]) KNOW_TABLE(memory->pages[i], VG_WINDOW_PAGES * sizeof *memory->pages[i]);
         memory->next_page[i] = 1; // the window's first page is always wild
     }
     pthread_mutex_init(&memory->lock, NULL);
@@ -86,6 +97,7 @@ void vg_memory_destroy(VgMemory *memory) {
             }
             if (alloc) last = alloc;
         }
+        FORGET_TABLE(memory->pages[w], VG_WINDOW_PAGES * sizeof *memory->pages[w]);
         munmap(memory->pages[w], VG_WINDOW_PAGES * sizeof *memory->pages[w]);
     }
     pthread_mutex_destroy(&memory->lock);

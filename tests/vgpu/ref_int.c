@@ -99,7 +99,8 @@ static bool product(const RefInstr *i, RefType t, const uint64_t a[4], uint64_t 
     bool add = i->word[0][1] == 'a', narrow = strstr(i->word[0], "24") != NULL;
     RefType from = t;
     if (narrow) from.bits = 24;
-    __int128 p = wide(a[0], from) * wide(a[1], from);
+    // Of two unsigned 64-bit numbers the product wraps here and is made anew below.
+    __int128 p = (__int128)((RefWide)wide(a[0], from) * (RefWide)wide(a[1], from));
     if (t.kind == 'u' && t.bits == 64 && !narrow) p = (__int128)((RefWide)a[0] * a[1]);
     if (ref_has(i, "wide")) {
         d[0] = low((uint64_t)p + (add ? a[2] : 0), 2 * t.bits);

@@ -112,7 +112,7 @@ static void test_legacy(void **state) {
 // A chain through many streams and events ends with every step counted, in any order.
 static void count(void *user) {
     int *values = user;
-    values[0] = values[0] * 3 + 1;
+    values[0] = (int)((unsigned)values[0] * 3 + 1);
 }
 
 static void test_chain(void **state) {
