@@ -150,6 +150,7 @@ bool vg_engine_warp_exit(VgWarp *w) {
     bool last = w->cta->n_done + 1 == w->cta->n_warps;
     for (const VgMbarrier *b = e->mbarriers; b && last; b = b->next) {
         const VgBulk *op = b->flying;
+        while (op && !op->site) op = op->next; // arrivals may be late for ever
         if (b->rank != w->mem.rank || !op) continue;
         vg_fault(w, op->instr, VG_BARRIER, 1u << op->lane,
                  "the block ends, and nobody has waited for this copy at the mbarrier at offset %u",

@@ -80,7 +80,11 @@ typedef struct VgBlock {
     X(VG_CLUSTER_NCTAID_Y, "%cluster_nctaid.y") X(VG_CLUSTER_NCTAID_Z, "%cluster_nctaid.z")        \
     X(VG_CLUSTER_CTARANK, "%cluster_ctarank") X(VG_CLUSTER_NCTARANK, "%cluster_nctarank")          \
     X(VG_TOTAL_SMEM, "%total_smem_size") X(VG_DYNAMIC_SMEM, "%dynamic_smem_size")                  \
-    X(VG_AGGR_SMEM, "%aggr_smem_size") X(VG_ENVREG1, "%envreg1") X(VG_ENVREG2, "%envreg2")
+    X(VG_AGGR_SMEM, "%aggr_smem_size") X(VG_ENVREG1, "%envreg1") X(VG_ENVREG2, "%envreg2")         \
+    X(VG_RESERVED_BEGIN, "%reserved_smem_offset_begin")                                            \
+    X(VG_RESERVED_END, "%reserved_smem_offset_end")                                                \
+    X(VG_RESERVED_CAP, "%reserved_smem_offset_cap")                                                \
+    X(VG_RESERVED_0, "%reserved_smem_offset_0") X(VG_RESERVED_1, "%reserved_smem_offset_1")
 #define X(name, spelling) name,
 typedef enum VgSpecial { VG_SPECIAL_TABLE(X) } VgSpecial;
 #undef X
@@ -112,6 +116,7 @@ struct VgFunc {
     uint32_t area_at, area_bytes; // parameter area: frame offset, bytes per lane (control.c)
     uint64_t va;                 // function address
     bool calls;                  // calls anything
+    bool reserved;               // reads %reserved_smem_offset_...
     const char **slot_names;     // virtual register that owns each slot at first, for reports
 };
 

@@ -175,6 +175,7 @@ static const char *const special_names[] = {
 static Status special_const(VgDecoder *d, const PtxOperand *op, int bits, uint32_t *at) {
     for (int s = 0; s < COUNT_OF(special_names); s++) {
         if (strcmp(special_names[s], op->name)) continue;
+        if (s >= VG_RESERVED_BEGIN && s <= VG_RESERVED_1) d->func->reserved = true;
         *at = add_const(d, (VgConst){ VG_CONST_SPECIAL, 0, bits > 32 ? 8 : 4, false, (uint64_t)s });
         return OK;
     }

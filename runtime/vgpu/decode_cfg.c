@@ -3,7 +3,8 @@
 //
 // Post-dominators are dominators of the reversed graph, found by the iteration of Cooper, Harvey
 // and Kennedy with one virtual exit after all blocks that end the thread. A block from which no
-// path leads to the exit (an endless loop) has none: its lanes meet nowhere.
+// path leads to the exit (an endless loop) has none: its lanes meet nowhere. Nor do lanes meet in
+// order to leave the kernel together: others may wait in a bar.warp.sync for those that have left.
 #include "runtime/vgpu/decode.h"
 
 static Status find_blocks(VgDecoder *d) {
@@ -66,6 +67,10 @@ static uint32_t reverse_order(VgDecoder *d, uint32_t *order, uint32_t **preds, u
     return n_order;
 }
 
+static bool only_exits(const VgDecoder *d, uint32_t block) {
+    return d->ptx->is_entry && d->blocks[block].n == 1 && !d->blocks[block].n_to;
+}
+
 static void find_joins(VgDecoder *d) {
     uint32_t n = d->n_blocks;
     uint32_t *n_preds = ARENA_ARRAY(d->scratch, uint32_t, n + 1);
@@ -116,7 +121,10 @@ static void find_joins(VgDecoder *d) {
             }
         }
     }
-    for (uint32_t b = 0; b < n; b++) d->blocks[b].join = idom[b];
+    for (uint32_t b = 0; b < n; b++) {
+        bool leaves = idom[b] >= 0 && idom[b] < (int32_t)n && only_exits(d, (uint32_t)idom[b]);
+        d->blocks[b].join = leaves ? (int32_t)n : idom[b];
+    }
 }
 
 Status vg_decode_blocks(VgDecoder *d) {

@@ -54,6 +54,11 @@ static uint32_t special(const VgWarp *w, VgSpecial name, uint32_t lane) {
     case VG_AGGR_SMEM: return cta->shared_bytes;
     case VG_ENVREG1: return (uint32_t)(g->workspace >> 32);
     case VG_ENVREG2: return (uint32_t)g->workspace;
+    case VG_RESERVED_BEGIN:
+    case VG_RESERVED_0:
+    case VG_RESERVED_1: return vg_shared_address(&w->mem, g->reserved_at);
+    case VG_RESERVED_END: return vg_shared_address(&w->mem, g->shared_end);
+    case VG_RESERVED_CAP: return vg_shared_address(&w->mem, g->reserved_at + 1024);
     }
     return 0;
 }

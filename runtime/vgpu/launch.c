@@ -20,6 +20,9 @@ struct VgPool {
 };
 
 enum { SHARED_PER_SM = 233472, THREADS_PER_SM = 2048, BLOCKS_PER_SM = 32 };
+// Of the 1 KiB that is kept per block, cooperative groups use this much: barriers and a slot per
+// warp for tiles of more than 32 threads.
+enum { RESERVED_SHARED = 288 };
 
 static uint32_t shared_per_block(int cc) { // with opt-in, bytes
     return cc == 80 ? 166912 : cc < 90 || cc >= 120 ? 101376 : 232448;
@@ -202,6 +205,11 @@ static Status grid_init(VgDevice *d, const VgLaunch *launch, VgGrid *g) {
     g->n_ctas = n_ctas;
     g->n_clusters = n_ctas / g->ctas_per_cluster;
     g->dynamic_at = (uint32_t)round_up(info->static_shared, kernel->dynamic_align);
+    g->reserved_at = g->shared_end = g->dynamic_at + launch->dynamic_shared;
+    if (kernel->reserved) {
+        g->reserved_at = (uint32_t)round_up(g->reserved_at, 128);
+        g->shared_end = g->reserved_at + RESERVED_SHARED;
+    }
     int per_sm = vg_occupancy(d, kernel, g->threads, launch->dynamic_shared);
     if (!per_sm)
         return status_fail(ERR_ARGUMENT,
@@ -274,7 +282,8 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
         .n_ctas = (uint32_t)g->n_ctas,
         .cluster_ctas = g->ctas_per_cluster,
         .cta_threads = g->threads,
-        .shared_bytes = g->dynamic_at + g->launch->dynamic_shared,
+        .shared_bytes = g->shared_end,
+        .reserved_bytes = g->shared_end - g->reserved_at,
         .local_bytes = info->local_bytes,
         .params = g->params,
         .param_bytes = info->param_bytes,

@@ -253,7 +253,7 @@ static const VgInstr *wait(const VgInstr *i, VgWarp *w, char *f) {
         uint64_t v = vg_lane(f, x->state, x->parity ? 4 : 8, lane);
         VgMbarrier *b = vg_mbarrier_at(w, i, x->site, lane, address_of(x, f, lane), &next);
         if (!b) return next;
-        if (!first) {
+        if (first != b) {
             bool ok;
             land(w, b, &ok);
             if (!ok) return NULL;

@@ -173,6 +173,13 @@ void vg_team_destroy(VgTeam *team) {
     free(team);
 }
 
+static void begin_reserved(VgPlaceMem *cta, const VgLaunchShape *shape) {
+    const uint32_t written = 15; // shadow.h: all bytes, by nobody
+    uint32_t start = shape->shared_bytes - shape->reserved_bytes;
+    memset(cta->host + start, 0, shape->reserved_bytes);
+    for (uint32_t at = start; at < shape->shared_bytes; at += 4) cta->history[at / 4] = written;
+}
+
 void vg_team_begin(VgTeam *team, uint32_t cluster) {
     VgLaunchMem *launch = team->thread->launch;
     size_t granules = VG_LINES(launch->shape.shared_bytes) * (size_t)(VG_LINE / 4);
@@ -185,6 +192,7 @@ void vg_team_begin(VgTeam *team, uint32_t cluster) {
         memset(cta->history, 0, granules * sizeof *cta->history);
         memset(cta->read_site, 0, granules * sizeof *cta->read_site);
         memset(cta->write_site, 0, granules * sizeof *cta->write_site);
+        begin_reserved(cta, &launch->shape);
     }
     memset(team->warps, 0, launch->n_agents * sizeof *team->warps);
     team->free_clocks = team->clocks; // all may be handed out again

@@ -84,7 +84,9 @@ typedef struct VgClock VgClock;
 typedef struct VgLaunchShape {
     uint32_t n_ctas, cluster_ctas;      // of the grid; CTAs per cluster, 1 without clusters
     uint32_t cta_threads;
-    uint32_t shared_bytes;              // per CTA, static and dynamic
+    uint32_t shared_bytes;              // per CTA: static, dynamic, reserved
+    uint32_t reserved_bytes;            // the last ones of these, the system's: written zeros at
+                                        // the start
     uint32_t local_bytes;               // per thread, all frames
     const void *params; uint32_t param_bytes;  // kept by the caller for the launch
     uint32_t shared_base;               // shared address of offset 0: 0x400 from sm_90 on, else 0

@@ -129,6 +129,13 @@ static uint32_t stack_bytes(VgModule *m, const VgFunc *f) {
     return f->calls ? most + m->device->stack_limit : 0;
 }
 
+static bool uses_reserved(const VgModule *m, const VgFunc *f) {
+    bool used = f->reserved;
+    for (uint32_t k = 0; f->calls && k < m->ptx->n_funcs; k++)
+        used |= m->funcs[k] && !m->ptx->funcs[k]->is_entry && m->funcs[k]->reserved;
+    return used;
+}
+
 static uint32_t dynamic_align(const VgModule *m, const PtxFunc *f) {
     uint32_t align = 1;
     for (uint32_t k = 0; k < m->ptx->n_vars; k++) {
@@ -159,6 +166,7 @@ static Status describe(VgModule *m, VgKernel *kernel, VgFunc *func, uint32_t ent
     kernel->module = m;
     kernel->func = func;
     kernel->dynamic_align = dynamic_align(m, f);
+    kernel->reserved = uses_reserved(m, func);
     kernel->info = (VgKernelInfo){
         .name = f->name, .n_params = f->n_params, .params = params, .param_bytes = end,
         .static_shared = entry_shared, .local_bytes = func->local_bytes + stack_bytes(m, func),

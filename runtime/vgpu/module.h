@@ -10,6 +10,7 @@ struct VgKernel {
     VgFunc *func;
     VgKernelInfo info;
     uint32_t dynamic_align;   // of its dynamic shared memory
+    bool reserved;            // has the system's part of shared memory (memory.h), and may look
 };
 struct VgModule {
     VgDevice *device;

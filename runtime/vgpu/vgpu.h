@@ -5,6 +5,10 @@
 
 #define VGPU_API __attribute__((visibility("default")))
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 // Chooses the device: "sm_80", "sm_90a", ... Before cuInit, or later while no context exists.
 // Without it the environment variable MOEC_VGPU decides, else sm_90a. Returns a CUresult.
 VGPU_API int vgpuInit(const char *arch);
@@ -16,5 +20,9 @@ VGPU_API int vgpuReportCount(void);
 VGPU_API void vgpuClearReports(void);
 // Why the last call of this thread failed, in words. "" when it did not say.
 VGPU_API const char *vgpuLastMessage(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

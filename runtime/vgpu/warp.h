@@ -136,6 +136,7 @@ struct VgGrid {
     _Atomic uint64_t next_cluster, done_clusters, resident;
     uint64_t n_clusters, resident_limit;
     uint32_t dynamic_at;      // shared offset of the dynamic part
+    uint32_t reserved_at, shared_end; // of the system's part; of everything
     _Atomic uint64_t progress; // rises when a block ends or a barrier completes anywhere
     _Atomic int fault;        // VgFault, first one wins
     VgWorker *workers;

@@ -67,6 +67,11 @@ static void early_exit(void **state) { // lanes that left are not waited for
         bool lives = t >= 7 && !(t & 1 && t > 20);
         assert_int_equal(out[t], !lives ? 0 : t < 32 ? 0x555fff80 : 0x55555555);
     }
+    outputs(gpu, // nor are those that went to the end, where all would have met
+            ENTRY("k") "setp.gt.u32 %p1, %r1, 11; @%p1 bra END; bar.warp.sync -1;\n"
+                       "shfl.sync.bfly.b32 %r3, %r1, 1, 31, -1;" STORE("%r3") "END: ret; }",
+            1, 32, out);
+    for (uint32_t t = 0; t < 32; t++) assert_int_equal(out[t], t < 12 ? t ^ 1 : 0);
 }
 
 static void switch_table(void **state) {
@@ -217,6 +222,41 @@ static void misuse(void **state) {
                  1, 32, VG_ILLEGAL_ADDRESS, "nested too deeply");
 }
 
+// The system's part of shared memory: behind the kernel's own, zero at the start of every block.
+#define RESERVED(body)                                                                             \
+    "{ .shared .align 4 .b8 own[200];\n"                                                           \
+    "mov.u32 %r2, %reserved_smem_offset_1; mov.u32 %r3, own; mov.u32 %r6, 7;\n" body " }\n"
+static void system_shared(void **state) {
+    Gpu *gpu = *state;
+    uint32_t out[8];
+    outputs(gpu, // thread t: word t is zero, then counts; own memory begins 256 bytes before
+            ENTRY("k") RESERVED("mad.lo.u32 %r4, %r1, 4, %r2; atom.shared.add.u32 %r5, [%r4], 5;"
+                                "ld.shared.u32 %r6, [%r4]; mad.lo.u32 %r6, %r5, 100, %r6;"
+                                "sub.u32 %r7, %r2, %r3; mad.lo.u32 %r6, %r7, 1000, %r6;")
+                STORE("%r6") "ret; }",
+            2, 4, out);
+    for (int t = 0; t < 8; t++) assert_int_equal(out[t], 256005);
+    outputs(gpu,
+            ENTRY("k") RESERVED("mov.u32 %r4, %reserved_smem_offset_begin; sub.u32 %r4, %r4, %r2;"
+                                "mov.u32 %r5, %reserved_smem_offset_end; sub.u32 %r5, %r5, %r2;"
+                                "mov.u32 %r6, %reserved_smem_offset_cap; sub.u32 %r6, %r6, %r2;"
+                                "mad.lo.u32 %r6, %r5, 10000, %r6; add.u32 %r6, %r6, %r4;")
+                STORE("%r6") "ret; }",
+            1, 1, out);
+    assert_int_equal(out[0], 2881024);
+    expect_fault(gpu,
+                 ENTRY("k") RESERVED("st.shared.u32 [%r2+284], %r6; ld.shared.u32 %r6, [%r2+288];")
+                     STORE("%r6") "ret; }",
+                 1, 1, VG_ILLEGAL_ADDRESS, "read of 4 bytes at shared");
+    expect_fault(gpu, // the kernel's own memory starts unwritten all the same
+                 ENTRY("k") RESERVED("ld.shared.u32 %r6, [%r3+196];") STORE("%r6") "ret; }", 1, 1,
+                 VG_UNINITIALISED, "read of 4 bytes at shared");
+    expect_fault(gpu, // and ends there where nothing is said of the system's
+                 ENTRY("k") "{ .shared .align 4 .b8 own[200]; mov.u32 %r3, own; mov.u32 %r6, 7;\n"
+                            "st.shared.u32 [%r3+256], %r6; }" STORE("%r6") "ret; }",
+                 1, 1, VG_ILLEGAL_ADDRESS, "shared memory of 200 bytes");
+}
+
 // The same results whatever the order of warps and splits.
 static void any_schedule(void **state) {
     (void)state;
@@ -245,6 +285,7 @@ int main(void) {
         cmocka_unit_test(lock_in_a_warp), cmocka_unit_test(blocks_wait_for_blocks),
         cmocka_unit_test(named_barriers), cmocka_unit_test(warp_sync),
         cmocka_unit_test(misuse),         cmocka_unit_test(any_schedule),
+        cmocka_unit_test(system_shared),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

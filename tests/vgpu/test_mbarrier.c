@@ -268,6 +268,25 @@ static const Step rows[] = {
       VG_DEADLOCK,
       "spin",
       { 0 } },
+    // Lanes that wait for different barriers; copies that nobody waits for.
+    { "@%l0 mbarrier.init.shared.b64 [%s], 1; @%l0 mbarrier.init.shared.b64 [%s+8], 1; bar.sync 0; "
+      "@%l0 mbarrier.arrive.expect_tx.shared.b64 _, [%s], 16; "
+      "@%l0 mbarrier.arrive.expect_tx.shared.b64 _, [%s+8], 32; "
+      "@%l0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%s+512], [%i], 16, [%s]; "
+      "@%l0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+      "[%s+528], [%i+32], 32, [%s+8]; "
+      "and.b32 %x, %t, 1; mad.lo.u32 %y, %x, 8, %s; "
+      "W: mbarrier.try_wait.parity.shared.b64 %p, [%y], 0; @!%p bra W; "
+      "ld.shared.u32 %x, [%s+528];" V(0),
+      VG_OK,
+      NULL,
+      { 1008 } },
+    { "@%l0 mbarrier.init.shared.b64 [%s], 32; bar.sync 0; add.u64 %w, %w, %i; "
+      "cp.async.cg.shared.global [%y], [%w], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%s];",
+      VG_OK,
+      NULL,
+      { 0 } },
     // cp.async that arrives when it is done: with and without an arrival of its own.
     { "@%l0 mbarrier.init.shared.b64 [%s], 32; bar.sync 0; add.u64 %w, %w, %i; "
       "cp.async.cg.shared.global [%y], [%w], 16;"
