@@ -12,13 +12,13 @@ int changed_make(void **state) {
     (void)state;
     small = small_make();
     folder = path_in(scratch_folder(), "templates");
-    EXPECT_OK(file_make_dirs(folder));
+    EXPECT_OK(file_make_dirs(path_in(folder, "cpu")));
     setenv("MOEC_TEMPLATES", folder, 1);
     return 0;
 }
 
 void changed_template(const char *name, const char *from, const char *to) {
-    COMMAND("/bin/sh", "-c", "rm -f $MOEC_TEMPLATES/*");
+    COMMAND("/bin/sh", "-c", "rm -f $MOEC_TEMPLATES/cpu/*");
     char source[256];
     snprintf(source, sizeof source, MOEC_SOURCE_DIR "/templates/cpu/%s", name);
     size_t n;
@@ -29,7 +29,7 @@ void changed_template(const char *name, const char *from, const char *to) {
     text_add_n(&out, text, (size_t)(found - text));
     text_add(&out, to);
     text_add(&out, found + strlen(from));
-    write_file(path_in(folder, name), out.at, out.bytes);
+    write_file(path_in(path_in(folder, "cpu"), name), out.at, out.bytes);
     text_finish(&out);
 }
 

@@ -160,7 +160,8 @@ static uint64_t find_leading(const RefInstr *i, RefType t, uint64_t a) {
 // fns: the n-th set bit, from bit `base`, upward for n > 0 and downward for n < 0.
 static uint64_t find_nth(uint32_t mask, uint32_t base, int32_t n) {
     if (n == 0) return mask >> base & 1 ? base : 0xffffffff;
-    int step = n > 0 ? 1 : -1, left = n > 0 ? n : -n;
+    int step = n > 0 ? 1 : -1;
+    int64_t left = n > 0 ? n : -(int64_t)n;
     for (int at = (int)base; at >= 0 && at < 32; at += step)
         if ((mask >> at & 1) && --left == 0) return (uint64_t)at;
     return 0xffffffff;
