@@ -157,7 +157,7 @@ static Status lower_work(Stage *stage) {
 
 static void lowering(void **state) {
     (void)state;
-    starve(&(Stage){ .name = "lower", .work = lower_work });
+    starve(&(Stage){ .name = "lower", .work = lower_work, .most = 3000 });
 }
 
 // libclang reads every kernel: seconds a time.

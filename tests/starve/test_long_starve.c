@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every allocation of every stage fails in its turn: see stages.c.
+// Every allocation of every stage fails in its turn, of lowering every fourth: see stages.c.
 #include "tests/starve/stages.h"
 
 int main(void) {
