@@ -506,7 +506,8 @@ static void faults(void **state) {
         { "setp.lt.u32 %p, %t, 16; @%p mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%f, %f, "
           "%f, %f}, {%z, %z, %z, %z}, {%z, %z}, {%f, %f, %f, %f};",
           VG_DIVERGED, "the guard of an .aligned" },
-        { "setp.lt.u32 %p, %t, 16; @%p bra OUT; movmatrix.sync.aligned.m8n8.trans.b16 %z, %z; OUT:",
+        { "setp.lt.u32 %p, %t, 16; @%p bra OUT; movmatrix.sync.aligned.m8n8.trans.b16 %z, %z; "
+          "OUT: st.shared.u32 [%s], %z;",
           VG_DIVERGED, "movmatrix" },
         { "setp.lt.u32 %p, %t, 16; @%p exit; movmatrix.sync.aligned.m8n8.trans.b16 %z, %z;", VG_OK,
           "" },
