@@ -116,6 +116,17 @@ static bool make_list(VgMemThread *thread, const uint32_t *ids, int n, uint32_t 
     return true;
 }
 
+// Whether one of the `later` touches, which the warp comes after, is an atomic on the same bytes.
+static bool observed(const VgWarpMem *warp, const VgTouch *touch, const uint32_t *later, int n) {
+    for (int i = 0; i < n; i++) {
+        const VgTouch *atomic = vg_touch_at(warp->team->thread->launch, later[i]);
+        if ((atomic->kind & VG_KIND_ACCESS) == VG_ATOMIC && !(touch->bytes & ~atomic->bytes) &&
+            vg_touch_ordered(warp, atomic))
+            return true;
+    }
+    return false;
+}
+
 static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_t touch_id,
                  uint32_t *to) {
     VgMemThread *thread = warp->team->thread;
@@ -145,10 +156,11 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
     }
     for (int i = 0; i < n_items; i++) {
         const VgTouch *touch = vg_touch_at(thread->launch, items[i]);
-        bool ordered = !in_flight(warp, touch) && vg_touch_ordered(warp, touch), keep = true;
-        bool reads = (touch->kind & VG_KIND_ACCESS) == VG_READ;
+        bool reads = (touch->kind & VG_KIND_ACCESS) == VG_READ, keep = true;
+        bool flying = in_flight(warp, touch), ordered = !flying && vg_touch_ordered(warp, touch);
         if (touch->bytes & mine->bytes) {
-            VgFault fault = ordered ? VG_OK : conflict(warp, touch, mine->kind);
+            bool seen = !reads && !flying && observed(warp, touch, items + i + 1, n_items - i - 1);
+            VgFault fault = ordered || seen ? VG_OK : conflict(warp, touch, mine->kind);
             if (fault != VG_OK) return race(warp, touch, fault);
             if (ordered && (access != VG_READ || reads) && !(touch->bytes & ~mine->bytes))
                 keep = false;

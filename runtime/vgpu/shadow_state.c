@@ -8,6 +8,8 @@
 //   * a write forgets the ordered touches it covers: who races with them races with the write too,
 //   or
 //     is ordered after it;
+//   * who comes after an atomic comes after the writes and atomics on the same bytes before it: it
+//     has read what they left (observation order in PTX's memory model);
 //   * a read forgets ordered reads it covers, and keeps writes;
 //   * a read by who has just written there adds nothing;
 //   * what is in flight is never ordered, until the access that lands it.
@@ -168,6 +170,18 @@ static bool race(VgWarpMem *warp, const VgSharedTouch *touch, bool narrow) {
     return false;
 }
 
+// Whether touch `n` writes, and one after it is an atomic on the same bytes that the warp comes
+// after.
+static bool observed(const VgWarpMem *warp, const VgState *state, int n) {
+    const VgSharedTouch *touches = &warp->team->thread->touches[state->at], *it = &touches[n];
+    if ((it->kind & VG_KIND_ACCESS) == VG_READ) return false;
+    for (int i = n + 1; i < state->n; i++)
+        if ((touches[i].kind & VG_KIND_ACCESS) == VG_ATOMIC && !(it->bytes & ~touches[i].bytes) &&
+            vg_ordered(warp, touches[i].agent, touches[i].clock))
+            return true;
+    return false;
+}
+
 static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, uint32_t *to) {
     VgMemThread *thread = warp->team->thread;
     const VgState *state = &thread->states[from];
@@ -192,7 +206,8 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
             touch.bytes &= (uint8_t)~down;
         }
         if (touch.bytes & bytes) {
-            if (!ordered && !reads && !morally_strong(warp, kind, &touch, &narrow))
+            if (!ordered && !reads && !morally_strong(warp, kind, &touch, &narrow) &&
+                (flying || !observed(warp, state, i)))
                 return race(warp, &touch, narrow);
             if (ordered && (access != VG_READ || reads)) touch.bytes &= (uint8_t)~bytes;
             if (access == VG_READ && touch.kind == VG_WRITE && touch.agent == me &&

@@ -270,6 +270,35 @@ static void ticket(void **state) {
     }
 }
 
+// Who takes the last ticket may put the counter back: it has seen all that came before, without any
+// fence. Who took an earlier one may not.
+static void reset(void **state) {
+    (void)state;
+    for (int space = 0; space < 2; space++) {
+        for (int last = 0; last < 2; last++) {
+            Setup *s = begin(&two_blocks);
+            VgSpace where = space ? VG_SHARED : VG_GLOBAL;
+            VgSite add = rig_atom(where, VG_ATOM_ADD, VG_ATOM_B32, 4);
+            add.scope = VG_SCOPE_GPU;
+            VgSite *store = space ? &s->st : &s->gst;
+            VgWarpMem *first = WARP(0, 0), *second = space ? WARP(0, 1) : WARP(1, 0);
+            uint64_t at = space ? 64 : s->a;
+            if (space) {
+                assert_int_equal(rig_run(&s->rig, first, store, 1, at, 0), VG_OK);
+                vg_team_barrier(s->rig.team[0]);
+            }
+            assert_int_equal(rig_run(&s->rig, first, &add, 1, at, 0), VG_OK);
+            assert_int_equal(rig_run(&s->rig, second, &add, 1, at, 0), VG_OK);
+            VgFault fault = rig_run(&s->rig, last ? second : first, store, 1, at, 0);
+            if (last)
+                assert_int_equal(fault, VG_OK);
+            else
+                expect_race(s, fault, VG_ATOMIC, space ? 0 : 1, space ? 1 : 0, add.id);
+            end(s);
+        }
+    }
+}
+
 static void scopes(void **state) {
     (void)state;
     Setup *s = begin(&two_blocks);
@@ -343,8 +372,9 @@ int main(void) {
         cmocka_unit_test(narrow),          cmocka_unit_test(lanes_of_one_store),
         cmocka_unit_test(global_in_block), cmocka_unit_test(global_between_blocks),
         cmocka_unit_test(many_readers),    cmocka_unit_test(flags),
-        cmocka_unit_test(ticket),          cmocka_unit_test(scopes),
-        cmocka_unit_test(clusters),        cmocka_unit_test(turned_off),
+        cmocka_unit_test(ticket),          cmocka_unit_test(reset),
+        cmocka_unit_test(scopes),          cmocka_unit_test(clusters),
+        cmocka_unit_test(turned_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
