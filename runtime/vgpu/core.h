@@ -38,7 +38,7 @@ typedef struct VgKernelInfo {
     uint32_t cluster[3];    // .reqnctapercluster, 0 when not given
     uint32_t min_ctas;      // .minnctapersm, 0 when not given
     int slots;              // 32-bit slots per thread after allocation: an estimate of registers
-    int ptx_version;        // 90 for 9.0
+    int ptx_version;        // of the target, 80 for sm_80
 } VgKernelInfo;
 const VgKernelInfo *vg_kernel_info(const VgKernel *kernel);
 

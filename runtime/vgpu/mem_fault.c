@@ -189,7 +189,7 @@ VgFault vg_shadow_fault(VgWarpMem *warp, const VgSite *site, const VgPlaceMem *p
                    "live mbarrier is there)");
     else if (fault == VG_RACE)
         hint(warp,
-             place->shared
+             place->shared || record->other.cta == warp->cta
                  ? "a barrier (or an acquire of what the other released) is missing between them"
                  : "blocks of one launch are ordered only by release and acquire");
     if (fault == VG_SCOPE)

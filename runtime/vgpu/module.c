@@ -173,7 +173,7 @@ static Status describe(VgModule *m, VgKernel *kernel, VgFunc *func, uint32_t ent
         .max_threads = limit && limit < 1024 ? (uint32_t)limit : 1024,
         .reqntid = { f->reqntid[0], f->reqntid[1], f->reqntid[2] },
         .cluster = { f->cluster[0], f->cluster[1], f->cluster[2] },
-        .min_ctas = f->min_ctas, .slots = (int)func->slots, .ptx_version = m->ptx->version,
+        .min_ctas = f->min_ctas, .slots = (int)func->slots, .ptx_version = atoi(m->ptx->target + 3),
     };
     return OK;
 }

@@ -12,7 +12,7 @@
 
 #include "tests/vgpu/api.h"
 
-#define HEAD ".version 8.0\n.target sm_80\n.address_size 64\n"
+#define HEAD ".version 8.3\n.target sm_80\n.address_size 64\n"
 
 // mix(int *out, const int *in, short scale, int add): out[i] = in[i] * scale + add, bump[0] at the
 // end

@@ -166,6 +166,9 @@ static void global_in_block(void **state) {
     vg_team_barrier(s->rig.team[0]);
     assert_int_equal(RUN(WARP(0, 3), gst, s->a), VG_OK); // in place: all read, barrier, one writes
     expect_race(s, RUN(WARP(0, 0), gld, s->a), VG_WRITE, 0, 3, s->gst.id);
+    assert_non_null(strstr(rig_record(&s->rig)->hint, "a barrier"));
+    expect_race(s, RUN(WARP(1, 0), gld, s->a), VG_WRITE, 0, 3, s->gst.id);
+    assert_non_null(strstr(rig_record(&s->rig)->hint, "blocks of one launch"));
     end(s);
 }
 
