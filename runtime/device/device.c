@@ -76,7 +76,6 @@ Status device_takes(const char *name, const char *target) {
 Status device_fits(const char *name, const char *target) {
     TRY(device_takes(name, target));
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory to look for a device");
     const char *unused;
     Status status = device_target(name, arena, &unused);
     arena_destroy(arena);

@@ -49,7 +49,6 @@ static Status open_library(bool virtual, Arena *arena, void **handle, const char
 
 static Status load(bool virtual, Driver *out) {
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory for the CUDA driver");
     void *handle;
     const char *where;
     Status status = open_library(virtual, arena, &handle, &where);

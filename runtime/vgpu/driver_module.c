@@ -133,7 +133,6 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
     Arena *arena = arena_create();
     char *bytes;
     size_t n;
-    if (!arena) return vgd_leave(CUDA_ERROR_OUT_OF_MEMORY);
     if (file_read(path, arena, &bytes, &n)) result = vgd_status(CUDA_ERROR_FILE_NOT_FOUND);
     else result = load(context, bytes, 0, NULL, NULL, module);
     arena_destroy(arena);

@@ -208,7 +208,6 @@ static Status load(VgModule *m, size_t n) {
 Status vg_module_load(VgDevice *device, const char *ptx, size_t n, VgModule **module) {
     *module = NULL;
     Arena *arena = arena_create();
-    if (!arena) return status_fail(ERR_MEMORY, "no memory for a module");
     VgModule *m = ARENA_NEW(arena, VgModule);
     m->arena = arena;
     m->device = device;

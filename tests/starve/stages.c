@@ -63,6 +63,11 @@ static long attempt(Stage *stage, long failing, bool for_good, Status *status) {
     *status = memory_guard(work, stage);
     long n = allocator_feed();
     Balance now = allocator_balance();
+    // A thread that has been joined is listed for a moment more.
+    for (int wait = 0; wait < 5000 && now.threads > before.threads; wait++) {
+        usleep(1000);
+        now = allocator_balance();
+    }
     if (memcmp(&before, &now, sizeof now))
         print_error("%s, allocation %ld: %+ld mappings, %+ld objects, %+ld files, %+ld threads\n",
                     stage->name, failing, now.mappings - before.mappings,
