@@ -23,7 +23,6 @@ typedef struct Hole {
 // Text of templates/NAME ("cpu/row.c"), from $MOEC_TEMPLATES/NAME where that exists, else from the
 // binary. Lives in `arena`. ERR_INTERNAL when there is none.
 Status template_read(const char *name, Arena *arena, const char **text);
-bool template_exists(const char *name);
 // Appends the template with all holes filled, `#line` first, and again after a filling of several
 // lines, so that compilers point at the template's own lines. An unknown hole is an error with file
 // and line. Holes that a template does not use are fine.

@@ -30,13 +30,6 @@ static const char *override_path(const char *name, Text *path) {
     return file_exists(text_cstr(path)) ? text_cstr(path) : NULL;
 }
 
-bool template_exists(const char *name) {
-    Text path = {0};
-    bool found = override_path(name, &path) || find_embedded(name);
-    text_finish(&path);
-    return found;
-}
-
 Status template_read(const char *name, Arena *arena, const char **text) {
     Text path = {0};
     if (override_path(name, &path)) {

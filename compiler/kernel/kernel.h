@@ -11,7 +11,7 @@
 #include "compiler/model/model.h"
 #include "runtime/plan/plan.h"
 
-// One row per template in templates/cpu/NAME.c, with the entry's parameters as lowering binds them.
+// One row per family (templates/cpu, templates/cuda), with the entry's parameters as lowering binds them.
 // (r = const input, w = output, a = added to.) Sizes are compile-time constants in the source.
 //
 //   family      parameters                                                        sizes
@@ -31,7 +31,7 @@
 //   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
 //
 // Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and
-// `$body`-like lines for generated text. templates/cpu/prelude.h and its parts are the plan's source 0,
+// `$body`-like lines for generated text. prelude.h of the target's folder and its parts are the plan's source 0,
 // which comes first in every translation unit; templates include nothing.
 //
 // matmul: x is [rows, each, mid, k], w [experts,] [each, k, n], y [rows, each, mid, n]; experts 0: not

@@ -101,3 +101,16 @@ done:
     arena_destroy(arena);
     return status;
 }
+
+Hash cache_source_key(Text *head, const Plan *plan, uint32_t source) {
+    const uint32_t parts[] = { 0, source };
+    for (int i = 0; i < COUNT_OF(parts); i++) {
+        const PlanSource *part = &plan->sources[parts[i]];
+        char hex[33];
+        hash_hex(hash_bytes(part->text, (size_t)part->bytes), hex);
+        text_printf(head, "\n%s", hex);
+    }
+    Hash key = hash_bytes(head->at, head->bytes);
+    text_finish(head);
+    return key;
+}

@@ -59,18 +59,9 @@ static void choose_options(Loading *l, const char *arch) {
 
 static Hash source_key(const Loading *l, uint32_t source, int major, int minor) {
     Text text = { 0 };
-    char hex[33];
     text_printf(&text, "moec cuda 1\nNVRTC %d.%d code %d\n", major, minor, l->code);
     for (int i = 0; i < l->n_options; i++) text_printf(&text, "%s ", l->options[i]);
-    const uint32_t parts[] = { 0, source };
-    for (int i = 0; i < 2; i++) {
-        const PlanSource *part = &l->plan->sources[parts[i]];
-        hash_hex(hash_bytes(part->text, (size_t)part->bytes), hex);
-        text_printf(&text, "\n%s", hex);
-    }
-    Hash key = hash_bytes(text.at, text.bytes);
-    text_finish(&text);
-    return key;
+    return cache_source_key(&text, l->plan, source);
 }
 
 // The parts are copied so that each ends in a 0.

@@ -110,21 +110,11 @@ static void report(const Loading *l) {
 /* Cache --------------------------------------------------------------------------------------- */
 
 static Hash source_key(const Loading *l, uint32_t source) {
-    const Plan *plan = l->plan;
     Text text = { 0 };
-    char hex[33];
     text_printf(&text, "moec source 1\n%s\n%s\n", l->compiler.identity, l->compiler.isa);
     for (const char *const *flag = l->compiler.flags; *flag; flag++)
         text_printf(&text, "%s ", *flag);
-    const uint32_t parts[] = { 0, source };
-    for (int i = 0; i < 2; i++) {
-        const PlanSource *part = &plan->sources[parts[i]];
-        hash_hex(hash_bytes(part->text, (size_t)part->bytes), hex);
-        text_printf(&text, "\n%s", hex);
-    }
-    Hash key = hash_bytes(text.at, text.bytes);
-    text_finish(&text);
-    return key;
+    return cache_source_key(&text, l->plan, source);
 }
 
 // A source's object from the cache; NEEDED when it is not there, damaged, or does not load.

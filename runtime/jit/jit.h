@@ -53,6 +53,8 @@ Status cubin_check(const PlanKernel *kernel, const CubinKernel *found);
 
 /* cache.c: blobs by key, also used by compiler/codegen for launch tables read by libclang */
 Status cache_get(const char *dir, Hash key, Arena *arena, char **bytes, size_t *n); // OK and *bytes NULL: miss
+// Of what `head` says (compiler, flags), the prelude and the source; finishes `head`.
+Hash cache_source_key(Text *head, const Plan *plan, uint32_t source);
 Status cache_put(const char *dir, Hash key, const void *bytes, size_t n);
 
 #endif

@@ -48,12 +48,11 @@ typedef struct VgLaunch {
     uint32_t dynamic_shared;
     const void *params;                     // packed as info->params says
     bool cooperative;                       // all blocks resident at once, else VG_LAUNCH
-    uint64_t stream_agent;                  // of the host-side order, see memory.h; 0 = none
 } VgLaunch;
 
 // What the last launch did, for speed figures and counters.
 typedef struct VgRunStats {
-    uint64_t warp_instrs, thread_instrs; // executed, guarded-off lanes included in neither
+    uint64_t warp_instrs, thread_instrs; // executed; lanes that a guard turns off count as executing
     uint64_t blocks;
     uint64_t forgotten;                  // accesses whose history was not kept: races may be unseen
     double seconds;

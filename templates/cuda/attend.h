@@ -64,7 +64,7 @@ DEVICE void take_rows(bf16 *to, const T *from, int64_t stride, int64_t at, int64
         int row = c / (PADDED / 8), column = c % (PADDED / 8) * 8;
         bool is = at + row < rows;
         int n = is ? part_of(column, WIDTH, 8) : 0;
-        load_eight<WIDTH % 8 == 0>(to + row * PITCH + column, from + (is ? at + row : 0) * stride + (n ? column : 0), n);
+        load_piece<WIDTH % 8 == 0>(to + row * PITCH + column, from + (is ? at + row : 0) * stride + (n ? column : 0), n);
     }
 }
 template <int ROWS, int WIDTH, int PITCH, int THREADS, typename T>

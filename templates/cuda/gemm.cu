@@ -15,13 +15,7 @@ typedef struct Stage_$entry {
 DEVICE void load_$entry(Stage_$entry *s, const $x_type *x, const float *w, const Problem &p, int each,
                         int panel, int64_t k) {
     enum { K = $k, PANELS = ($n + 31) / 32 };
-    for (int c = threadIdx.x; c < BM_$entry * 4; c += $threads) {
-        int row = c / 4, column = c % 4 * 4;
-        bool is = p.at + row < p.rows;
-        int64_t place = row_place<$each, $mid>(p, each, is ? p.at + row : 0);
-        int n = is ? part_of(k + column, K, 4) : 0;
-        load_four<K % 4 == 0>(&s->x[row][column], x + place * K + (n ? k + column : 0), n);
-    }
+    load_tile<BM_$entry, 16, 16 + 4, K, $each, $mid, $threads>(&s->x[0][0], x, p, each, p.at, k);
     for (int c = threadIdx.x; c < 16 * (BN_$entry / 4); c += $threads) {
         int row = c / (BN_$entry / 4), column = c % (BN_$entry / 4) * 4, which = panel + column / 32;
         bool is = which < PANELS && k + row < K;

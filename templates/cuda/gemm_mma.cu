@@ -18,13 +18,7 @@ typedef struct Stage_$entry {
 DEVICE void load_$entry(Stage_$entry *s, const $x_type *x, const bf16 *w, const Problem &p, int each,
                         int panel, int64_t k) {
     enum { K = $k, PAIRS = (K + 1) / 2, PANELS = ($n + 31) / 32 };
-    for (int c = threadIdx.x; c < BM_$entry * 4; c += $threads) {
-        int row = c / 4, column = c % 4 * 8;
-        bool is = p.at + row < p.rows;
-        int64_t place = row_place<$each, $mid>(p, each, is ? p.at + row : 0);
-        int n = is ? part_of(k + column, K, 8) : 0;
-        load_eight<K % 8 == 0>(&s->x[row][column], x + place * K + (n ? k + column : 0), n);
-    }
+    load_tile<BM_$entry, 32, 32 + 8, K, $each, $mid, $threads>(&s->x[0][0], x, p, each, p.at, k);
     for (int c = threadIdx.x; c < BN_$entry / 32 * 16 * 8; c += $threads) {
         int which = c / 128, pair = c / 8 % 16, word = c % 8 * 4;
         bool is = panel + which < PANELS && k / 2 + pair < PAIRS;

@@ -10,17 +10,11 @@ typedef struct Stage_$entry {
     float x[16][BM_$entry], g[16][BN_$entry];
 } Stage_$entry;
 
-// 16 rows of WIDE columns from `column`; `at` counts problem rows.
-template <int WIDE, int COLUMNS, typename T>
-DEVICE void load_rows_$entry(float (*to)[WIDE], const T *from, const Problem &p, int each, int64_t at,
-                             int64_t column) {
-    for (int c = threadIdx.x; c < 16 * (WIDE / 4); c += $threads) {
-        int row = c / (WIDE / 4), inner = c % (WIDE / 4) * 4;
-        bool is = at + row < p.rows;
-        int64_t place = row_place<$each, $mid>(p, each, is ? at + row : 0);
-        int n = is ? part_of(column + inner, COLUMNS, 4) : 0;
-        load_four<COLUMNS % 4 == 0>(&to[row][inner], from + place * COLUMNS + (n ? column + inner : 0), n);
-    }
+// Both operands' 16 problem rows from `at`, at columns k0 and n0.
+DEVICE void load_$entry(Stage_$entry *s, const $x_type *x, const $g_type *g, const Problem &p, int each, int64_t at,
+                        int64_t k0, int64_t n0) {
+    load_tile<16, BM_$entry, BM_$entry, $k, $each, $mid, $threads>(&s->x[0][0], x, p, each, at, k0);
+    load_tile<16, BN_$entry, BN_$entry, $n, $each, $mid, $threads>(&s->g[0][0], g, p, each, at, n0);
 }
 
 KERNEL($threads) $entry(const $x_type *x, const $g_type *g,
@@ -42,10 +36,7 @@ KERNEL($threads) $entry(const $x_type *x, const $g_type *g,
 #endif
     const int steps = (int)up(p.rows, 16);
     for (int i = 0; i < STAGES_$entry - 1; i++) {
-        if (i < steps) {
-            load_rows_$entry<BM_$entry, K>(stages[i].x, x, p, each, i * 16, k0);
-            load_rows_$entry<BN_$entry, N>(stages[i].g, g, p, each, i * 16, n0);
-        }
+        if (i < steps) load_$entry(&stages[i], x, g, p, each, i * 16, k0, n0);
         copy_commit();
     }
     float sum[TM][4][TN][4];
@@ -54,11 +45,8 @@ KERNEL($threads) $entry(const $x_type *x, const $g_type *g,
         copy_wait<STAGES_$entry - 2>();
         __syncthreads(); // this stage is there for all; the one before is free
         int next = step + STAGES_$entry - 1;
-        if (next < steps) {
-            Stage_$entry *to = &stages[next % STAGES_$entry];
-            load_rows_$entry<BM_$entry, K>(to->x, x, p, each, (int64_t)next * 16, k0);
-            load_rows_$entry<BN_$entry, N>(to->g, g, p, each, (int64_t)next * 16, n0);
-        }
+        if (next < steps)
+            load_$entry(&stages[next % STAGES_$entry], x, g, p, each, (int64_t)next * 16, k0, n0);
         copy_commit();
         const Stage_$entry *s = &stages[step % STAGES_$entry];
 #pragma unroll

@@ -41,9 +41,9 @@ template <int EACH, int MID> DEVICE int64_t row_place(const Problem &p, int each
     return ((p.first + r / MID) * EACH + each) * MID + r % MID;
 }
 
-// Eight numbers from memory to eight bf16 in shared memory (16 bytes, aligned); `n` of them exist, the
-// rest become zero. ALIGNED: 8 numbers at `from` start at a multiple of 16 bytes.
-template <bool ALIGNED> DEVICE void load_eight(bf16 *to, const bf16 *from, int n) {
+// Numbers from memory to 16 aligned bytes of shared memory, eight bf16 or four floats; `n` of them exist,
+// the rest become zero. ALIGNED: they start at a multiple of 16 bytes.
+template <bool ALIGNED> DEVICE void load_piece(bf16 *to, const bf16 *from, int n) {
     if (ALIGNED) {
         copy_async(to, from, 2 * n);
         return;
@@ -55,7 +55,7 @@ template <bool ALIGNED> DEVICE void load_eight(bf16 *to, const bf16 *from, int n
     }
     *(uint4 *)to = make_uint4(words[0], words[1], words[2], words[3]);
 }
-template <bool ALIGNED> DEVICE void load_eight(bf16 *to, const float *from, int n) {
+template <bool ALIGNED> DEVICE void load_piece(bf16 *to, const float *from, int n) {
     float x[8];
     if (ALIGNED && n == 8) {
         float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
@@ -68,19 +68,32 @@ template <bool ALIGNED> DEVICE void load_eight(bf16 *to, const float *from, int 
                               bf16_pair(x[6], x[7]));
 }
 
-// Four numbers from memory to four floats in shared memory.
-template <bool ALIGNED> DEVICE void load_four(float *to, const float *from, int n) {
+template <bool ALIGNED> DEVICE void load_piece(float *to, const float *from, int n) {
     if (ALIGNED) {
         copy_async(to, from, 4 * n);
         return;
     }
     for (int i = 0; i < 4; i++) to[i] = i < n ? from[i] : 0.0f;
 }
-template <bool ALIGNED> DEVICE void load_four(float *to, const bf16 *from, int n) {
+template <bool ALIGNED> DEVICE void load_piece(float *to, const bf16 *from, int n) {
     for (int i = 0; i < 4; i++) to[i] = i < n ? f_of(from[i]) : 0.0f;
 }
 
 // How many of the `size` numbers from column `at` exist.
 DEVICE int part_of(int64_t at, int64_t columns, int size) {
     return (int)max_of(0, min_of(size, columns - at));
+}
+
+// ROWS problem rows from `at`, of each the WIDE columns from `column` of COLUMNS, to shared rows of PITCH
+// numbers; what does not exist becomes zero.
+template <int ROWS, int WIDE, int PITCH, int COLUMNS, int EACH, int MID, int THREADS, typename To, typename From>
+DEVICE void load_tile(To *to, const From *from, const Problem &p, int each, int64_t at, int64_t column) {
+    enum { PIECE = 16 / sizeof(To), PIECES = WIDE / PIECE };
+    for (int c = threadIdx.x; c < ROWS * PIECES; c += THREADS) {
+        int row = c / PIECES, inner = c % PIECES * PIECE;
+        bool is = at + row < p.rows;
+        int64_t place = row_place<EACH, MID>(p, each, is ? at + row : 0);
+        int n = is ? part_of(column + inner, COLUMNS, PIECE) : 0;
+        load_piece<COLUMNS % PIECE == 0>(to + row * PITCH + inner, from + place * COLUMNS + (n ? column + inner : 0), n);
+    }
 }
