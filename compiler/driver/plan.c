@@ -46,6 +46,7 @@ static void print_segment(const Plan *plan, const PlanProgram *program,
     int n = 0;
     Family sum = { .name = segment->name };
     for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
+        if (program->instrs[i].op != PLAN_launch) continue;
         const PlanKernel *kernel = &plan->kernels[program->instrs[i].kernel];
         int f = 0;
         while (f < n && strcmp(families[f].name, kernel->family)) f++;

@@ -181,6 +181,8 @@ static bool check_options(Lower *l) {
         diag_hint(l->from, "cpu, or cuda:ARCH such as cuda:sm_80 or cuda:sm_90a");
         return false;
     }
+    static const Layout single = { .pp = 1, .dp = 1, .ep = 1, .chunks = 1 };
+    l->layout = options->layout ? options->layout : &single;
     l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;
@@ -213,6 +215,7 @@ static bool lower_programs(Lower *l) {
     plan->sequence = l->from->sequence;
     plan->vocab = l->from->vocab;
     plan->microbatches = l->options->microbatches;
+    plan->mesh = layout_mesh(l->layout, l->options->stage);
     if (!find_gradients(l) || !emit_params(l)) return false;
     // The step last: it packs again what the others read packed.
     for (int program = N_PROGRAMS - 1; program >= 0; program--) {

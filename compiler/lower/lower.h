@@ -3,12 +3,9 @@
 #ifndef MOEC_LOWER_H
 #define MOEC_LOWER_H
 
+#include "compiler/layout/layout.h"
 #include "compiler/model/model.h"
 #include "runtime/plan/plan.h"
-
-// What backward computes again instead of forward saving it: what row operations make of saved
-// values, where that saves memory; or nothing.
-typedef enum Recompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE } Recompute;
 
 enum { LOWER_MOST_MICROBATCHES = 1000000 }; // per step: a plan has rows for each
 
@@ -18,7 +15,9 @@ typedef struct LowerOptions {
     bool programs[N_PROGRAMS];   // which to build
     const char *target;          // where it runs: plan.h, PlanTarget; NULL: "cpu"
     uint8_t precision;           // of the run: PRECISION_OPEN means fp32; PRECISION_BF16
-    uint8_t recompute;           // Recompute
+    uint8_t recompute;           // LayoutRecompute, where there is no layout
+    const Layout *layout;        // NULL: one rank
+    int32_t stage;               // of the layout: whose plan to make
     int64_t piece;               // numbers of a loss's product at a time; 0: what suits caches
     bool no_fusion;              // one kernel per operation: for tests
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL

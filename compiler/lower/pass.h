@@ -153,6 +153,7 @@ typedef struct Lower {
     const LowerOptions *options;
     Plan *plan;
     const char *target; // plan.h: PlanTarget
+    const Layout *layout;
     Codegen *codegen;
     Arena *arena; // of this program's lowering
     Model *m;     // of this program

@@ -36,6 +36,7 @@ static inline int64_t round_up(int64_t a, int64_t grain) { return div_up(a, grai
     X(ERR_MEMORY, 1, "out of memory")                                                              \
     X(ERR_COMPILE, 1, "kernel compilation failed")                                                 \
     X(ERR_NUMERIC, 1, "non-finite values")                                                         \
+    X(ERR_RANK, 1, "another rank failed")                                                          \
     X(ERR_DEVICE, 1, "device failed")                                                              \
     X(ERR_INTERRUPTED, 1, "interrupted")                                                           \
     X(ERR_INTERNAL, 1, "internal error")

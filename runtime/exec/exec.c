@@ -37,7 +37,8 @@ static void expand_program(Exec *exec, uint32_t number) {
             const PlanBuffer *b = &program->buffers[operand->buffer];
             args[k] = exec->regions[b->region] + b->offset + k / n * operand->step;
         }
-        launches[i] = (Launch){ &exec->kernels[instr->kernel], args };
+        bool launch = instr->op == PLAN_launch;
+        launches[i] = (Launch){ launch ? &exec->kernels[instr->kernel] : NULL, args };
     }
 }
 
@@ -62,6 +63,7 @@ static void give_back(void *user) {
         exec->graphs[i] = NULL;
     }
     stage_release(exec);
+    cross_release(exec);
     for (int region = 0; exec->device && region < N_REGIONS; region++) {
         exec->api->release(exec->device, exec->regions[region], exec->plan->region_bytes[region]);
         exec->regions[region] = NULL;
@@ -77,10 +79,18 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     TRY(pool_create(options->threads, &exec->pool));
     TRY(device_open(name, exec->pool, &exec->device));
     exec->api = exec->device->api;
-    exec->graph = options->graph && !options->profile && exec->api->begin;
+    exec->own_comm = options->comm ? NULL : comm_self();
+    exec->comm = options->comm ? options->comm : exec->own_comm;
+    TRY(comm_mesh(exec->comm, &plan->mesh));
+    if (exec->comm->coord[AXIS_pp] != plan->mesh.stage)
+        return status_fail(ERR_INTERNAL, "internal error: a rank of stage %d runs the plan of stage %d",
+                           exec->comm->coord[AXIS_pp], plan->mesh.stage);
     exec->kernels = ARENA_ARRAY(arena, DeviceKernel, plan->n_kernels);
     TRY(exec->api->load(exec->device, plan, options->progress, options->user, exec->kernels));
     memory_hold(&exec->held, give_back, exec);
+    TRY(cross_create(exec));
+    // A recorded step runs without the host, which is who speaks to other ranks.
+    exec->graph = options->graph && !options->profile && exec->api->begin && !exec->crosses;
     TRY(map_regions(exec, options->small_pages));
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
@@ -117,6 +127,7 @@ void exec_destroy(Exec *exec) {
     give_back(exec);
     memory_drop(&exec->held);
     device_close(exec->device);
+    comm_close(exec->own_comm);
     pool_destroy(exec->pool);
     arena_destroy(exec->arena);
 }
@@ -145,26 +156,28 @@ static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t
     }
 }
 
-static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip) {
+static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, const PlanRow *row) {
     const Launch *launch = &exec->launches[number][i];
     const PlanProgram *program = &exec->plan->programs[number];
-    void *const *args = launch->args + (size_t)trip * launch->kernel->n_args;
+    void *const *args = launch->args + (size_t)trip * program->instrs[i].n_operands;
     fence_operands(exec, program, i, args, false);
-    TRY(exec->api->launch(exec->device, launch->kernel, args,
-                          exec->seconds ? &exec->seconds[number][i] : NULL));
+    if (!launch->kernel) TRY(cross_run(exec, number, i, args, row));
+    else TRY(exec->api->launch(exec->device, launch->kernel, args,
+                               exec->seconds ? &exec->seconds[number][i] : NULL));
     fence_operands(exec, program, i, args, true);
     return OK;
 }
 
-Status exec_run_segment(Exec *exec, uint32_t number, uint32_t segment) {
+Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
     const PlanProgram *program = &exec->plan->programs[number];
-    const PlanSegment *s = &program->segments[segment];
+    const PlanSegment *s = &program->segments[row->segment];
+    TRY(cross_settle(exec, row));
     fence_regions(exec, true);
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
         int32_t n = repeat ? repeat->n : 1;
         for (int32_t trip = 0; trip < (repeat ? repeat->trip : 1); trip++) {
-            for (int32_t k = i; k < i + n; k++) TRY(run_instr(exec, number, k, trip));
+            for (int32_t k = i; k < i + n; k++) TRY(run_instr(exec, number, k, trip, row));
         }
         i += n;
     }
@@ -204,8 +217,9 @@ static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
             if (!on_host) TRY(stage_in(exec, number, filled));
         }
         if (exec->poison && !strcmp(segment->name, "forward")) TRY(poison_act(exec));
-        TRY(exec_run_segment(exec, number, row->segment));
+        TRY(exec_run_row(exec, number, row));
     }
+    TRY(cross_settle(exec, NULL));
     return stage_out(exec, number);
 }
 
@@ -244,7 +258,7 @@ Status exec_pack(Exec *exec) {
         const PlanProgram *program = &exec->plan->programs[i];
         if (strcmp(program->name, "pack")) continue;
         for (uint32_t r = 0; r < program->n_rows; r++)
-            TRY(exec_run_segment(exec, i, program->rows[r].segment));
+            TRY(exec_run_row(exec, i, &program->rows[r]));
     }
     return exec->api->synchronize(exec->device);
 }

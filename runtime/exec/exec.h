@@ -10,6 +10,7 @@
 #ifndef MOEC_EXEC_H
 #define MOEC_EXEC_H
 
+#include "runtime/comm/comm.h"
 #include "runtime/plan/plan.h"
 
 typedef struct Exec Exec;
@@ -17,6 +18,7 @@ typedef struct Exec Exec;
 typedef struct ExecOptions {
     const char *device;          // "cpu", "cuda:1", "vgpu:sm_90a" (device.h); NULL: what the plan is for
     int threads;                 // of the host; 0: all cores
+    Comm *comm;                  // this rank's; outlives the Exec. NULL: there is one rank
     bool graph;                  // GPU: a program is recorded in its first run, then replayed whole
     bool poison;                 // debug: act starts as NaN before every row "forward"
     bool small_pages;            // 4 KiB pages: exec_touched is exact; slower

@@ -3,6 +3,7 @@
 #ifndef MOEC_EXEC_PRIVATE_H
 #define MOEC_EXEC_PRIVATE_H
 
+#include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/exec/exec.h"
 
@@ -28,6 +29,13 @@ typedef struct Stage {
     uint32_t n_in, cap_in, n_out, cap_out;
 } Stage;
 
+// A message under way.
+typedef struct Send {
+    uint32_t segment;
+    int32_t slot;
+    void *ticket;
+} Send;
+
 struct Exec {
     Arena *arena;
     const Plan *plan;
@@ -44,12 +52,24 @@ struct Exec {
     int slot;                 // that exec_input shows
     DeviceGraph **graphs;     // per program, NULL: not recorded
     int *graph_nodes;
+    Comm *comm, *own_comm;    // own: made here, of one rank
+    bool crosses;             // some instruction does
+    Send *sends;
+    uint32_t n_sends;
+    void *bounce[2];          // out, in; where kernels do not work in the host's memory
+    int64_t bounce_bytes;
     Held held;                // what lies on the device
 };
 
 /* exec.c */
 uint32_t exec_number(const Exec *exec, const PlanProgram *program); // n_programs: of another plan
-Status exec_run_segment(Exec *exec, uint32_t program, uint32_t segment);
+Status exec_run_row(Exec *exec, uint32_t program, const PlanRow *row);
+
+/* cross.c: what crosses ranks */
+Status cross_create(Exec *exec);
+void cross_release(Exec *exec);
+Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, const PlanRow *row);
+Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
 
 /* stage.c: all of it does nothing on a CPU, but for the images */
 Status stage_images(Exec *exec);                  // the host's images of regions that are mapped

@@ -11,6 +11,7 @@
 //   sizes       of buffers: dimensions times type; aligned; inside the region
 //   regions     as large as what lies in them, up to the end of a page
 //   launch      number, types and constness of operands as the kernel's entry has them
+//   crossing    what crosses ranks: number, modes and sizes of operands; another stage; not in repeats
 //   alias       no buffer twice in an instruction that writes it
 //   rows        once before, each microbatch in order, once after; every segment; names of a step
 //   repeats     lie in one segment, ascending, apart; what their operands step over they step over
@@ -24,8 +25,8 @@
 //   packed      copies are what program "pack" makes, apart, and made again by a step that changes
 //               their weights
 //
-// check.c has the plan's tables, check_program.c a program's form, check_memory.c lives and
-// addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
+// check.c has the plan's tables, check_program.c a program's form, check_crossing.c what crosses
+// ranks, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
 
@@ -111,6 +112,17 @@ static Status check_head(const Plan *plan) {
     if (plan->microbatches < 1) {
         REFUSE("head", "expected at least 1 microbatch, found %d", plan->microbatches);
     }
+    int64_t ranks = 1;
+    for (int axis = 0; axis < N_AXES; axis++) {
+        int32_t size = plan->mesh.size[axis];
+        if (size >= 1) ranks *= size;
+        if (size < 1 || ranks > PLAN_MOST_RANKS)
+            REFUSE("head", "expected axes of 1 or more, %d ranks at most, found %s of %d",
+                   PLAN_MOST_RANKS, plan_axis_words[axis], size);
+    }
+    if (plan->mesh.stage < 0 || plan->mesh.stage >= plan->mesh.size[AXIS_pp])
+        REFUSE("head", "expected a stage below %d, found %d", plan->mesh.size[AXIS_pp],
+               plan->mesh.stage);
     if (plan->vocab < 0)
         REFUSE("head", "expected a vocabulary of 0 or more, found %lld", (long long)plan->vocab);
     if (plan->n_trained < 0 || plan->n_trained > INT64_MAX / 8) {

@@ -48,6 +48,8 @@ Status check_clashes(const ProgramCheck *c);
 Status check_interface(const ProgramCheck *c);
 Status check_order(const ProgramCheck *c);
 Status check_gradients(const ProgramCheck *c);
+/* check_crossing.c */
+Status check_crossing(const ProgramCheck *c, uint32_t number);
 /* check_repeat.c */
 Status check_repeats(const ProgramCheck *c);      // their form: before anything else reads them
 Status check_repeat_flow(const ProgramCheck *c);

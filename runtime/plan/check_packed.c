@@ -84,7 +84,7 @@ static bool writes(const PlanProgram *program, const PlanInstr *instr, const Pla
 
 static bool is_copy(const PlanProgram *pack, const PlanInstr *copy, const PlanProgram *step,
                     const PlanInstr *instr) {
-    if (copy->kernel != instr->kernel || copy->n_operands != instr->n_operands) return false;
+    if (copy->op != instr->op || copy->kernel != instr->kernel || copy->n_operands != instr->n_operands) return false;
     for (uint32_t i = 0; i < copy->n_operands; i++) {
         if (!same_place(operand_buffer(pack, copy, i), operand_buffer(step, instr, i)))
             return false;

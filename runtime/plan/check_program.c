@@ -82,7 +82,13 @@ static Status check_references(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        if (instr->kernel >= c->plan->n_kernels) {
+        if (instr->op >= N_PLAN_OPS || instr->group >= N_GROUPS) {
+            REFUSE_IN(c, "references",
+                      "instruction %u: expected an operation below %d and a group below %d, found "
+                      "%d and %d",
+                      i, N_PLAN_OPS, N_GROUPS, instr->op, instr->group);
+        }
+        if (instr->op == PLAN_launch && instr->kernel >= c->plan->n_kernels) {
             REFUSE_IN(c, "references", "instruction %u: expected a kernel below %u, found %u", i,
                       c->plan->n_kernels, instr->kernel);
         }
@@ -132,6 +138,10 @@ static Status check_launches(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
+        if (instr->op != PLAN_launch) {
+            TRY(check_crossing(c, i));
+            continue;
+        }
         const PlanKernel *kernel = &c->plan->kernels[instr->kernel];
         const PlanOperand *operands = check_operands(program, instr);
         if (instr->n_operands != kernel->n_args) {

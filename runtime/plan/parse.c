@@ -283,6 +283,20 @@ static const char *declaration(Parser *p, Names *names, uint32_t index, const ch
 
 /* Sections ------------------------------------------------------------------------------------- */
 
+static void parse_mesh(Parser *p) {
+    PlanMesh *mesh = &p->plan->mesh;
+    if (!accept(p, "mesh")) return;
+    for (int axis = 0; axis < N_AXES; axis++) {
+        literal(p, " ");
+        literal(p, plan_axis_words[axis]);
+        literal(p, " ");
+        mesh->size[axis] = (int32_t)integer(p, 1, PLAN_MOST_RANKS, "ranks");
+    }
+    literal(p, " stage ");
+    mesh->stage = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a stage");
+    newline(p);
+}
+
 static void parse_head(Parser *p) {
     Plan *plan = p->plan;
     literal(p, "plan ");
@@ -311,9 +325,10 @@ static void parse_head(Parser *p) {
     literal(p, " trained ");
     plan->n_trained = count(p, "numbers");
     newline(p);
-
+    parse_mesh(p);
     literal(p, "peak ");
     const char *at = p->at;
+    int peak_line = p->line;
     int64_t peak = count(p, "bytes"), sum = 0;
     newline(p);
     for (int i = 0; i < N_REGIONS; i++) {
@@ -328,7 +343,7 @@ static void parse_head(Parser *p) {
     }
     if (!failed(p) && sum != peak) {
         p->at = at;
-        p->line = 3;
+        p->line = peak_line;
         expected(p, "the sum of the regions, %lld", (long long)sum);
     }
 }
@@ -486,6 +501,20 @@ static void parse_interface(Parser *p, PlanProgram *program) {
     }
 }
 
+// A kernel, or what crosses ranks.
+static void parse_what(Parser *p, PlanInstr *instr) {
+    if (!accept(p, "@")) {
+        instr->kernel = reference(p, &p->kernels, "a kernel");
+        return;
+    }
+    instr->op = (uint8_t)word(p, plan_op_words, N_PLAN_OPS, 0, "what crosses ranks");
+    instr->group = GROUP_pp;
+    literal(p, " ");
+    if (instr->op == PLAN_send || instr->op == PLAN_recv)
+        instr->peer = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a stage");
+    else instr->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+}
+
 static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) {
     Arena *arena = p->plan->arena;
     for (;;) {
@@ -504,7 +533,7 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
             ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs);
         integer(p, number, number, "the next instruction's number");
         literal(p, " ");
-        instr->kernel = reference(p, &p->kernels, "a kernel");
+        parse_what(p, instr);
         instr->operands = program->n_operands;
         while (accept(p, " ")) {
             int mode = word(p, plan_mode_words, OPERAND_INPLACE + 1, 0, "a mode (<, >, +=, =)");

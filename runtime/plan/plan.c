@@ -8,6 +8,7 @@ Plan *plan_create(void) {
     plan->arena = arena;
     plan->model = "";
     plan->target = "cpu";
+    for (int axis = 0; axis < N_AXES; axis++) plan->mesh.size[axis] = 1;
     return plan;
 }
 
@@ -26,6 +27,22 @@ PlanProgram *plan_program(const Plan *plan, const char *name) {
         if (!strcmp(plan->programs[i].name, name)) return &plan->programs[i];
     }
     return NULL;
+}
+
+int32_t plan_group_size(const Plan *plan, PlanGroup group) {
+    static const uint8_t axes[N_GROUPS] = {
+#define X(name, set) set,
+        PLAN_GROUPS(X)
+#undef X
+    };
+    int32_t n = 1;
+    for (int axis = 0; axis < N_AXES; axis++)
+        if (axes[group] >> axis & 1) n *= plan->mesh.size[axis];
+    return n;
+}
+
+int32_t plan_ranks(const Plan *plan) {
+    return plan_group_size(plan, GROUP_world);
 }
 
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr) {

@@ -18,6 +18,10 @@
 //   io        inputs the host writes, outputs and metrics it reads
 //   scalars   step scalars (ScalarSlot below)
 //
+// Many ranks run one plan, each with its own memory; a plan is made for one pipeline stage. A rank's place
+// is a coordinate on every axis of the mesh; ranks that differ only on the axes of a group are a group.
+// What crosses ranks is an instruction (PlanOp), the same on all ranks of its group and in the same order.
+//
 // `step` of a training plan: row "clear", then per microbatch "forward", "backward", then "update".
 // The text form is the only format: plan_print and plan_parse are inverse, byte for byte. Its hash (of
 // the text without locations) is the plan's identity. Version line: "plan 1".
@@ -26,7 +30,7 @@
 
 #include "runtime/base/base.h"
 
-enum { PLAN_VERSION = 1, PLAN_MAX_DIMS = 8, PLAN_GRAIN = 256 /* bytes: address alignment of buffers */ };
+enum { PLAN_VERSION = 1, PLAN_MAX_DIMS = 8, PLAN_MOST_RANKS = 1 << 20, PLAN_GRAIN = 256 /* bytes: address alignment of buffers */ };
 
 #define PLAN_DTYPES(X) X(F32, "f32", "float", 4) X(I32, "i32", "int32_t", 4) X(I64, "i64", "int64_t", 8) X(BF16, "bf16", "bf16", 2)
 typedef enum Dtype {
@@ -71,6 +75,43 @@ typedef enum InputKind {
 #undef X
     N_INPUTS
 } InputKind;
+
+// Axes of the mesh, outermost first: rank = ((pp * edp size) + edp) * ep size + ep. The ranks of a stage
+// divide the tokens (dp = edp x ep); ep ones hold different experts, edp ones copies of the same.
+#define PLAN_AXES(X) X(pp) X(edp) X(ep)
+typedef enum PlanAxis {
+#define X(name) AXIS_##name,
+    PLAN_AXES(X)
+#undef X
+    N_AXES
+} PlanAxis;
+// X(name, axes on which its members differ)
+#define PLAN_GROUPS(X)                                                                             \
+    X(world, 1 << AXIS_pp | 1 << AXIS_edp | 1 << AXIS_ep) X(pp, 1 << AXIS_pp)                      \
+    X(dp, 1 << AXIS_edp | 1 << AXIS_ep) X(edp, 1 << AXIS_edp) X(ep, 1 << AXIS_ep)
+typedef enum PlanGroup {
+#define X(name, axes) GROUP_##name,
+    PLAN_GROUPS(X)
+#undef X
+    N_GROUPS
+} PlanGroup;
+typedef struct PlanMesh { int32_t size[N_AXES]; int32_t stage; /* on axis pp: whose plan this is */ } PlanMesh;
+
+// What an instruction does. All but launch are done by every rank of `group`, of n members; i is the rank's
+// number in it. They end when this rank may use the result and reuse what it gave.
+//   launch    a kernel, on this rank
+//   barrier   no operands. What members wrote before it, anywhere, is seen by all after it
+//   gather    < src  > dst: member j's src becomes part j of dst, on all
+//   exchange  < src  > dst: part i of member j's src becomes part j of dst
+//   send      < src     to the rank with the same coordinates on stage `peer`; the group is pp. In the order
+//   recv      > dst     of instructions between each two ranks
+#define PLAN_OPS(X) X(launch) X(barrier) X(gather) X(exchange) X(send) X(recv)
+typedef enum PlanOp {
+#define X(name) PLAN_##name,
+    PLAN_OPS(X)
+#undef X
+    N_PLAN_OPS
+} PlanOp;
 
 typedef enum PlanInit { PLAN_INIT_NORMAL, PLAN_INIT_ZEROS, PLAN_INIT_ONES } PlanInit;
 typedef enum OperandMode { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_INPLACE } OperandMode; // < > += =
@@ -126,7 +167,12 @@ typedef struct PlanSource { const char *text; int64_t bytes; Hash hash; } PlanSo
 
 // In the order of the kernel's args. `step`: bytes by which its address moves on with each trip of a repeat.
 typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step; } PlanOperand;
-typedef struct PlanInstr { uint32_t kernel, operands /* first, in program->operands */, n_operands; } PlanInstr;
+typedef struct PlanInstr {
+    uint32_t kernel;             // launch
+    uint32_t operands, n_operands; // first, in program->operands
+    uint8_t op, group;           // PlanOp; PlanGroup of all but launch
+    int32_t peer;                // send, recv: the other stage
+} PlanInstr;
 typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; // instructions
 // Instructions [first, first + n) of one segment run `trip` times over: a piece of some operands at a time
 // (step * trip is the buffer's size), the whole of the others (step 0).
@@ -157,7 +203,8 @@ typedef struct Plan {
     const char *model, *target;  // "tiny", "cpu" (PlanTarget)
     int64_t tokens;              // per microbatch (T)
     int64_t sequence, vocab;
-    int32_t microbatches;        // per step
+    int32_t microbatches;        // per step, of this rank
+    PlanMesh mesh;
     int64_t region_bytes[N_REGIONS];
     int64_t n_trained;           // fp32 numbers in weights before the states (padding included)
     PlanParam *params; uint32_t n_params, cap_params;
@@ -166,11 +213,13 @@ typedef struct Plan {
     PlanProgram *programs; uint32_t n_programs, cap_programs;
 } Plan;
 
-Plan *plan_create(void);
+Plan *plan_create(void);                                       // of one rank
 void plan_destroy(Plan *plan);                                 // NULL is fine
 int64_t plan_peak(const Plan *plan);                           // bytes, sum of regions
 PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has none
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
+int32_t plan_ranks(const Plan *plan);                          // of all stages
+int32_t plan_group_size(const Plan *plan, PlanGroup group);
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

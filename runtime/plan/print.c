@@ -4,6 +4,7 @@
 //
 //   plan 1
 //   model NAME target NAME tokens INT sequence INT vocab INT microbatches INT trained INT
+//   [mesh {AXIS INT} stage INT]                           of more than one rank: every axis, in order
 //   peak INT
 //   {region WORD INT}                                     every region, in order; they sum to peak
 //   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT at HEX [expert] [state]}
@@ -14,8 +15,9 @@
 //       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
-//           instr INT KERNEL {MODE BUFFER [step HEX]}}}   MODE: < read, > write, += add, = in place
+//           instr INT WHAT {MODE BUFFER [step HEX]}}}     MODE: < read, > write, += add, = in place
 //       {row SEGMENT mb INT slot INT}}
+//   (WHAT: KERNEL, or @OP GROUP, or @send INT and @recv INT, the other stage)
 //   end HASH                                              of all bytes before this line
 //
 // NAME is bare when every byte is a letter, a digit or one of _.$:/- and quoted otherwise, with
@@ -129,10 +131,21 @@ static void print_buffer(const PlanBuffer *buffer, bool locations, Text *out) {
     text_add(out, "\n");
 }
 
+static void print_what(const Plan *plan, const PlanInstr *instr, Text *out) {
+    if (instr->op == PLAN_launch) {
+        add_named(out, " ",
+                  instr->kernel < plan->n_kernels ? plan->kernels[instr->kernel].entry : "?");
+        return;
+    }
+    add_word(out, " @", plan_op_words, N_PLAN_OPS, instr->op);
+    if (instr->op == PLAN_send || instr->op == PLAN_recv) add_int(out, " ", instr->peer);
+    else add_word(out, " ", plan_group_words, N_GROUPS, instr->group);
+}
+
 static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t number, Text *out) {
     const PlanInstr *instr = &program->instrs[number];
     add_int(out, "instr ", number);
-    add_named(out, " ", instr->kernel < plan->n_kernels ? plan->kernels[instr->kernel].entry : "?");
+    print_what(plan, instr, out);
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         uint64_t at = (uint64_t)instr->operands + i;
         if (at >= program->n_operands) {
@@ -217,7 +230,14 @@ void plan_print_text(const Plan *plan, bool locations, Text *out) {
     add_int(out, " vocab ", plan->vocab);
     add_int(out, " microbatches ", plan->microbatches);
     add_int(out, " trained ", plan->n_trained);
-    add_int(out, "\npeak ", plan_peak(plan));
+    text_add(out, "\n");
+    if (plan_ranks(plan) > 1) {
+        text_add(out, "mesh");
+        for (int axis = 0; axis < N_AXES; axis++)
+            text_printf(out, " %s %d", plan_axis_words[axis], plan->mesh.size[axis]);
+        text_printf(out, " stage %d\n", plan->mesh.stage);
+    }
+    add_int(out, "peak ", plan_peak(plan));
     text_add(out, "\n");
     for (int region = 0; region < N_REGIONS; region++) {
         text_printf(out, "region %s %lld\n", plan_region_words[region],

@@ -14,6 +14,24 @@ const char *const plan_input_words[N_INPUTS] = {
 #undef X
 };
 
+const char *const plan_axis_words[N_AXES] = {
+#define X(name) #name,
+    PLAN_AXES(X)
+#undef X
+};
+
+const char *const plan_group_words[N_GROUPS] = {
+#define X(name, axes) #name,
+    PLAN_GROUPS(X)
+#undef X
+};
+
+const char *const plan_op_words[N_PLAN_OPS] = {
+#define X(name) #name,
+    PLAN_OPS(X)
+#undef X
+};
+
 const char *const plan_init_words[] = { "normal", "zeros", "ones" };
 const char *const plan_mode_words[] = { "<", ">", "+=", "=" };
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { POOL = 64, N_GROUPS = 24 };
+enum { POOL = 64, N_DRAWN = 24 };
 
 typedef struct Maker {
     Model *m;
@@ -160,7 +160,7 @@ static void test_random(void **state) {
     (void)state;
     Rows rows;
     rows_open(&rows);
-    for (uint64_t seed = 1; seed <= N_GROUPS; seed++)
+    for (uint64_t seed = 1; seed <= N_DRAWN; seed++)
         add_case(&rows, seed, 10 + (int)(seed % 20), seed % 3 == 2);
     rows_check(&rows);
 }

@@ -27,7 +27,7 @@ static int64_t saved_bytes(const Lower *l) {
     return bytes;
 }
 
-static int64_t bytes_of(Model *m, Recompute recompute, uint32_t *again) {
+static int64_t bytes_of(Model *m, LayoutRecompute recompute, uint32_t *again) {
     Lab lab;
     lab_start_with(&lab, m, PROGRAM_STEP, (LowerOptions){ .recompute = (uint8_t)recompute });
     int64_t bytes = saved_bytes(&lab.l);

@@ -11,14 +11,16 @@ declare -A may=(
     [runtime/jit]="runtime/base runtime/plan"
     [runtime/device]="runtime/base runtime/plan runtime/jit"
     [runtime/vgpu]="runtime/base"
-    [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device"
-    [runtime/train]="runtime/base runtime/plan runtime/exec"
+    [runtime/comm]="runtime/base runtime/plan"
+    [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device runtime/comm"
+    [runtime/train]="runtime/base runtime/plan runtime/comm runtime/exec"
     [compiler/model]="runtime/base"
     [compiler/spec]="runtime/base compiler/model"
     [compiler/kernel]="runtime/base runtime/plan compiler/model"
     [compiler/codegen]="runtime/base runtime/plan runtime/jit compiler/model compiler/kernel"
-    [compiler/lower]="runtime/base runtime/plan compiler/model compiler/kernel"
-    [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/exec runtime/train compiler/model compiler/spec compiler/lower"
+    [compiler/layout]="runtime/base runtime/plan"
+    [compiler/lower]="runtime/base runtime/plan compiler/layout compiler/model compiler/kernel"
+    [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/comm runtime/exec runtime/train compiler/model compiler/spec compiler/layout compiler/lower"
 )
 
 bad=0

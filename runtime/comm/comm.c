@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coordinates in the mesh, and the transport of one rank.
+#include "runtime/comm/comm.h"
+
+static const uint8_t group_axes[N_GROUPS] = {
+#define X(name, axes) axes,
+    PLAN_GROUPS(X)
+#undef X
+};
+
+static bool differs(PlanGroup group, int axis) {
+    return group_axes[group] >> axis & 1;
+}
+
+Status comm_mesh(Comm *comm, const PlanMesh *mesh) {
+    int n = 1;
+    for (int axis = 0; axis < N_AXES; axis++) n *= mesh->size[axis];
+    if (n != comm->n_ranks)
+        return status_fail(ERR_ARGUMENT,
+                           "the layout has %d ranks, %d %s started\n  hint: mpirun -n %d moec ...",
+                           n, comm->n_ranks, comm->n_ranks == 1 ? "was" : "were", n);
+    comm->mesh = *mesh;
+    int rest = comm->rank;
+    for (int axis = N_AXES - 1; axis >= 0; axis--) {
+        comm->coord[axis] = rest % mesh->size[axis];
+        rest /= mesh->size[axis];
+    }
+    comm->mesh.stage = comm->coord[AXIS_pp];
+    return comm->api->mesh ? comm->api->mesh(comm) : OK;
+}
+
+int comm_members(const Comm *comm, PlanGroup group) {
+    int n = 1;
+    for (int axis = 0; axis < N_AXES; axis++)
+        if (differs(group, axis)) n *= comm->mesh.size[axis];
+    return n;
+}
+
+int comm_member(const Comm *comm, PlanGroup group) {
+    int member = 0;
+    for (int axis = 0; axis < N_AXES; axis++)
+        if (differs(group, axis)) member = member * comm->mesh.size[axis] + comm->coord[axis];
+    return member;
+}
+
+int comm_world_rank(const Comm *comm, PlanGroup group, int member) {
+    int rank = 0, stride = 1;
+    for (int axis = N_AXES - 1; axis >= 0; axis--) {
+        int size = comm->mesh.size[axis], at = comm->coord[axis];
+        if (differs(group, axis)) {
+            at = member % size;
+            member /= size;
+        }
+        rank += at * stride;
+        stride *= size;
+    }
+    return rank;
+}
+
+int comm_on_stage(const Comm *comm, int stage) {
+    return comm_world_rank(comm, GROUP_pp, stage);
+}
+
+void comm_close(Comm *comm) {
+    if (comm) comm->api->close(comm);
+}
+
+/* One rank ------------------------------------------------------------------------------------- */
+
+static void self_close(Comm *comm) {
+    memory_free(comm);
+}
+
+static Status self_barrier(Comm *comm, PlanGroup group) {
+    (void)comm, (void)group;
+    return OK;
+}
+
+static Status self_copy(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    (void)comm, (void)group;
+    if (from != to) memmove(to, from, (size_t)bytes);
+    return OK;
+}
+
+static Status nobody(int rank) {
+    return status_fail(ERR_INTERNAL, "internal error: a message to or from rank %d of one", rank);
+}
+
+static Status self_send(Comm *comm, int rank, const void *from, int64_t bytes, void **ticket) {
+    (void)comm, (void)from, (void)bytes, (void)ticket;
+    return nobody(rank);
+}
+
+static Status self_recv(Comm *comm, int rank, void *to, int64_t bytes) {
+    (void)comm, (void)to, (void)bytes;
+    return nobody(rank);
+}
+
+static Status self_window(Comm *comm, int64_t bytes, void **own, void **peers) {
+    (void)comm;
+    *own = peers[0] = memory_alloc((size_t)bytes);
+    return OK;
+}
+
+static void self_release(Comm *comm, void *own, int64_t bytes) {
+    (void)comm, (void)bytes;
+    memory_free(own);
+}
+
+static const CommApi self_api = {
+    .name = "self",
+    .close = self_close,
+    .barrier = self_barrier,
+    .gather = self_copy,
+    .exchange = self_copy,
+    .send = self_send,
+    .recv = self_recv,
+    .window = self_window,
+    .release = self_release,
+};
+
+Comm *comm_self(void) {
+    Comm *comm = memory_alloc(sizeof *comm);
+    comm->api = &self_api;
+    comm->n_ranks = 1;
+    for (int axis = 0; axis < N_AXES; axis++) comm->mesh.size[axis] = 1;
+    return comm;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks say to each other: one struct of functions per transport.
+//
+//   self    one rank: every group has one member
+//   local   ranks that are threads of one process (local.c): for tests
+//
+// A Comm is one rank's end. It is opened before any plan is known, then given the mesh, which makes
+// its groups. Calls of a group are made by all members in the same order; each (but send) ends when
+// this rank may use the result and reuse what it gave. Addresses are of memory that the transport can read
+// (on_host: the host's). Libraries move bytes; nothing is added up here.
+//
+// A window is memory that other ranks of the stage read and write directly, by address, while
+// kernels run. Who may touch what when is the plan's concern; a barrier or a gather of a group
+// orders what its members did before against what they do after.
+//
+// A rank that waits for another longer than the transport's deadline, or whose partner is gone,
+// gets ERR_RANK with a message that names it and where it was. The transport is of no use then.
+#ifndef MOEC_COMM_H
+#define MOEC_COMM_H
+
+#include "runtime/plan/plan.h"
+
+typedef struct Comm Comm;
+
+typedef struct CommApi {
+    const char *name;
+    void (*close)(Comm *comm);
+    // Groups of comm->mesh, which is set. Every rank calls it.
+    Status (*mesh)(Comm *comm);
+    Status (*barrier)(Comm *comm, PlanGroup group);
+    // to [members][bytes]: what each member gave.
+    Status (*gather)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+    // from, to [members][bytes]: part i goes to member i.
+    Status (*exchange)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+    // `rank` of the world. The k-th recv from a rank takes its k-th send to here; bytes are equal.
+    // A send only begins: `from` stays as it is until `sent` with its ticket returns. Tickets are
+    // waited for in any order, each once.
+    Status (*send)(Comm *comm, int rank, const void *from, int64_t bytes, void **ticket);
+    Status (*sent)(Comm *comm, void *ticket);
+    Status (*recv)(Comm *comm, int rank, void *to, int64_t bytes);
+    // Zeroed memory, the same size on all ranks of group dp, which all call it. peers [dp members]:
+    // where each member's window lies in this process; NULL where loads do not reach.
+    Status (*window)(Comm *comm, int64_t bytes, void **own, void **peers);
+    void (*release)(Comm *comm, void *own, int64_t bytes);
+    // Where this rank is, for the report about it if it stops there. NULL: nobody wants to know.
+    void (*at)(Comm *comm, const char *where);
+} CommApi;
+
+struct Comm {
+    const CommApi *api;
+    int rank, n_ranks;      // of the world
+    PlanMesh mesh;
+    int coord[N_AXES];
+};
+
+// One rank. Never fails; closed like any other.
+Comm *comm_self(void);
+void comm_close(Comm *comm); // NULL is fine
+// n ranks of this process, to be used by a thread each. `deadline` in seconds.
+void comm_local(int n, double deadline, Comm **out);
+
+// The rank's place in the mesh; ERR_ARGUMENT if the mesh has another number of ranks.
+Status comm_mesh(Comm *comm, const PlanMesh *mesh);
+// Of groups: how many members, which of them this rank is, and member i's number in the world.
+int comm_members(const Comm *comm, PlanGroup group);
+int comm_member(const Comm *comm, PlanGroup group);
+int comm_world_rank(const Comm *comm, PlanGroup group, int member);
+// The rank with this rank's coordinates on another stage.
+int comm_on_stage(const Comm *comm, int stage);
+
+#endif

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are threads of one process. Everybody reads everybody's memory; what there is to do is
+// to wait for each other. One lock and one condition for all: this serves tests, where ranks are few
+// and a waiting one must not take the time of those it waits for.
+//
+// Every pair of rank and group counts the calls it has entered and left. A call of a group first shows
+// what it gives, then waits until every member has entered as many, takes what it wants from their
+// memory, and waits until every member has taken it. A message is taken by who receives it.
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "runtime/comm/comm.h"
+
+typedef struct Local Local;
+
+typedef struct Message {
+    struct Message *next;
+    const void *from;
+    int64_t bytes;
+    bool taken;
+} Message;
+
+// Messages of one rank to another, oldest first.
+typedef struct Queue {
+    Message *first, *last;
+} Queue;
+
+typedef struct World {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    double deadline;
+    int n_ranks, n_open;
+    Local *ranks;
+    Queue *queues; // [to][from]
+    Message *spare;
+    bool failed;
+} World;
+
+struct Local {
+    Comm base;
+    World *world;
+    uint64_t entered[N_GROUPS], left[N_GROUPS];
+    const void *given[N_GROUPS];
+    char where[96];
+};
+
+static Local *local_of(Comm *comm) {
+    return (Local *)comm;
+}
+
+/* Waiting -------------------------------------------------------------------------------------- */
+
+typedef bool (*Ready)(const Local *l, int rank, int group, uint64_t count);
+
+static bool has_entered(const Local *l, int rank, int group, uint64_t count) {
+    return l->world->ranks[rank].entered[group] >= count;
+}
+
+static bool has_left(const Local *l, int rank, int group, uint64_t count) {
+    return l->world->ranks[rank].left[group] >= count;
+}
+
+static Queue *queue_of(const World *w, int to, int from) {
+    return &w->queues[to * w->n_ranks + from];
+}
+
+static bool has_sent(const Local *l, int rank, int group, uint64_t count) {
+    (void)group, (void)count;
+    return queue_of(l->world, l->base.rank, rank)->first != NULL;
+}
+
+static struct timespec deadline_of(const World *w) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    int64_t nanoseconds = until.tv_nsec + (int64_t)(w->deadline * 1e9);
+    until.tv_sec += (time_t)(nanoseconds / 1000000000);
+    until.tv_nsec = (long)(nanoseconds % 1000000000);
+    return until;
+}
+
+// With the lock held, until `ready` of the rank.
+static Status await(const Local *l, int rank, int group, uint64_t count, Ready ready) {
+    World *w = l->world;
+    struct timespec until = deadline_of(w);
+    while (!ready(l, rank, group, count)) {
+        bool gone = !w->ranks[rank].world;
+        if (!w->failed && !gone && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) continue;
+        w->failed = true;
+        pthread_cond_broadcast(&w->changed);
+        return status_fail(ERR_RANK, "rank %d waits for rank %d%s, which was last seen at: %s",
+                           l->base.rank, rank, gone ? ", which has ended" : "",
+                           w->ranks[rank].where[0] ? w->ranks[rank].where : "its start");
+    }
+    return OK;
+}
+
+static Status await_all(Local *l, PlanGroup group, uint64_t count, Ready ready) {
+    for (int i = 0, n = comm_members(&l->base, group); i < n; i++)
+        TRY(await(l, comm_world_rank(&l->base, group, i), (int)group, count, ready));
+    return OK;
+}
+
+/* Calls of groups ------------------------------------------------------------------------------ */
+
+static Status enter(Local *l, PlanGroup group, const void *given) {
+    pthread_mutex_lock(&l->world->lock);
+    l->given[group] = given;
+    uint64_t count = ++l->entered[group];
+    pthread_cond_broadcast(&l->world->changed);
+    Status status = await_all(l, group, count, has_entered);
+    pthread_mutex_unlock(&l->world->lock);
+    return status;
+}
+
+static Status leave(Local *l, PlanGroup group) {
+    pthread_mutex_lock(&l->world->lock);
+    uint64_t count = ++l->left[group];
+    pthread_cond_broadcast(&l->world->changed);
+    Status status = await_all(l, group, count, has_left);
+    pthread_mutex_unlock(&l->world->lock);
+    return status;
+}
+
+static const char *given_by(const Local *l, PlanGroup group, int member) {
+    return l->world->ranks[comm_world_rank(&l->base, group, member)].given[group];
+}
+
+static Status local_barrier(Comm *comm, PlanGroup group) {
+    TRY(enter(local_of(comm), group, NULL));
+    return leave(local_of(comm), group);
+}
+
+static Status local_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    Local *l = local_of(comm);
+    TRY(enter(l, group, from));
+    for (int i = 0, n = comm_members(comm, group); i < n; i++)
+        memmove((char *)to + i * bytes, given_by(l, group, i), (size_t)bytes);
+    return leave(l, group);
+}
+
+static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void *to,
+                             int64_t bytes) {
+    Local *l = local_of(comm);
+    TRY(enter(l, group, from));
+    int own = comm_member(comm, group);
+    for (int i = 0, n = comm_members(comm, group); i < n; i++)
+        memcpy((char *)to + i * bytes, given_by(l, group, i) + own * bytes, (size_t)bytes);
+    return leave(l, group);
+}
+
+/* Messages ------------------------------------------------------------------------------------- */
+
+// Nothing is copied before the receiver asks.
+static Status local_send(Comm *comm, int rank, const void *from, int64_t bytes, void **ticket) {
+    World *w = local_of(comm)->world;
+    pthread_mutex_lock(&w->lock);
+    Message *message = w->spare;
+    if (message) w->spare = message->next;
+    else message = memory_alloc(sizeof *message);
+    *message = (Message){ .from = from, .bytes = bytes };
+    Queue *queue = queue_of(w, rank, comm->rank);
+    if (queue->first) queue->last->next = message;
+    else queue->first = message;
+    queue->last = message;
+    *ticket = message;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return OK;
+}
+
+static Status local_sent(Comm *comm, void *ticket) {
+    World *w = local_of(comm)->world;
+    Message *message = ticket;
+    struct timespec until = deadline_of(w);
+    Status status = OK;
+    pthread_mutex_lock(&w->lock);
+    while (!message->taken && status == OK) {
+        if (w->failed || pthread_cond_timedwait(&w->changed, &w->lock, &until) != 0)
+            status = status_fail(ERR_RANK, "rank %d sent a message that nobody takes", comm->rank);
+    }
+    if (status == OK) {
+        message->next = w->spare;
+        w->spare = message;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static Status local_recv(Comm *comm, int rank, void *to, int64_t bytes) {
+    Local *l = local_of(comm);
+    World *w = l->world;
+    pthread_mutex_lock(&w->lock);
+    Status status = await(l, rank, 0, 0, has_sent);
+    Queue *queue = queue_of(w, comm->rank, rank);
+    Message *message = queue->first;
+    if (status == OK && message->bytes != bytes)
+        status = status_fail(ERR_INTERNAL,
+                             "internal error: rank %d sends %lld bytes, rank %d expects %lld", rank,
+                             (long long)message->bytes, comm->rank, (long long)bytes);
+    if (status == OK) {
+        memcpy(to, message->from, (size_t)bytes);
+        queue->first = message->next;
+        message->taken = true;
+        pthread_cond_broadcast(&w->changed);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+/* Windows, life -------------------------------------------------------------------------------- */
+
+static Status local_window(Comm *comm, int64_t bytes, void **own, void **peers) {
+    Local *l = local_of(comm);
+    *own = memory_alloc((size_t)bytes);
+    TRY(enter(l, GROUP_dp, *own));
+    for (int i = 0, n = comm_members(comm, GROUP_dp); i < n; i++)
+        peers[i] = (void *)(uintptr_t)given_by(l, GROUP_dp, i);
+    return leave(l, GROUP_dp);
+}
+
+static void local_release(Comm *comm, void *own, int64_t bytes) {
+    (void)comm, (void)bytes;
+    memory_free(own);
+}
+
+static void local_at(Comm *comm, const char *where) {
+    Local *l = local_of(comm);
+    pthread_mutex_lock(&l->world->lock);
+    snprintf(l->where, sizeof l->where, "%s", where);
+    pthread_mutex_unlock(&l->world->lock);
+}
+
+static void free_list(Message *message) {
+    while (message) {
+        Message *next = message->next;
+        memory_free(message);
+        message = next;
+    }
+}
+
+static void local_close(Comm *comm) {
+    Local *l = local_of(comm);
+    World *w = l->world;
+    pthread_mutex_lock(&w->lock);
+    l->world = NULL; // those who wait for it learn that it has ended
+    bool last = --w->n_open == 0;
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    if (!last) return;
+    for (int i = 0; i < w->n_ranks * w->n_ranks; i++) free_list(w->queues[i].first);
+    free_list(w->spare);
+    pthread_cond_destroy(&w->changed);
+    pthread_mutex_destroy(&w->lock);
+    memory_free(w->ranks);
+    memory_free(w->queues);
+    memory_free(w);
+}
+
+static const CommApi local_api = {
+    .name = "local",
+    .close = local_close,
+    .barrier = local_barrier,
+    .gather = local_gather,
+    .exchange = local_exchange,
+    .send = local_send,
+    .sent = local_sent,
+    .recv = local_recv,
+    .window = local_window,
+    .release = local_release,
+    .at = local_at,
+};
+
+void comm_local(int n, double deadline, Comm **out) {
+    World *w = memory_alloc(sizeof *w);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
+    w->deadline = deadline;
+    w->n_ranks = w->n_open = n;
+    w->ranks = memory_alloc(sizeof(Local) * (size_t)n);
+    w->queues = memory_alloc(sizeof(Queue) * (size_t)n * (size_t)n);
+    for (int i = 0; i < n; i++) {
+        w->ranks[i] = (Local){ .base = { .api = &local_api, .rank = i, .n_ranks = n }, .world = w };
+        for (int axis = 0; axis < N_AXES; axis++) w->ranks[i].base.mesh.size[axis] = 1;
+        out[i] = &w->ranks[i].base;
+    }
+}

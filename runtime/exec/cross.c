@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Instructions that cross ranks. Transports work in the host's memory: where kernels do not, what is
+// sent comes out of the device first and what is received goes in, through two buffers made for it.
+//
+// A send only begins. What it sends is not written before the next row of its segment and slot: that
+// row begins by waiting for the sends of the one before it, and a program ends by waiting for all.
+#include "runtime/exec/private.h"
+
+static const PlanBuffer *operand_buffer(const PlanProgram *program, const PlanInstr *instr, uint32_t k) {
+    return &program->buffers[program->operands[instr->operands + k].buffer];
+}
+
+Status cross_create(Exec *exec) {
+    int64_t bytes = 0, sends = 0;
+    for (uint32_t p = 0; p < exec->plan->n_programs; p++) {
+        const PlanProgram *program = &exec->plan->programs[p];
+        int64_t slots = 1, own = 0;
+        for (uint32_t r = 0; r < program->n_rows; r++)
+            slots = max_i64(slots, program->rows[r].slot + 1);
+        for (uint32_t i = 0; i < program->n_instrs; i++) {
+            const PlanInstr *instr = &program->instrs[i];
+            if (instr->op == PLAN_launch) continue;
+            exec->crosses = true;
+            own += instr->op == PLAN_send;
+            for (uint32_t k = 0; k < instr->n_operands; k++)
+                bytes = max_i64(bytes, operand_buffer(program, instr, k)->bytes);
+        }
+        sends = max_i64(sends, own * slots);
+    }
+    exec->sends = ARENA_ARRAY(exec->arena, Send, sends + 1);
+    if (exec->api->on_host) return OK;
+    exec->bounce_bytes = bytes;
+    for (int i = 0; bytes && i < COUNT_OF(exec->bounce); i++)
+        TRY(exec->api->alloc_host(exec->device, bytes, "what other ranks send", &exec->bounce[i]));
+    return OK;
+}
+
+void cross_release(Exec *exec) {
+    for (int i = 0; exec->device && i < COUNT_OF(exec->bounce); i++)
+        if (exec->bounce[i])
+            exec->api->release_host(exec->device, exec->bounce[i], exec->bounce_bytes);
+}
+
+static Status move(Exec *exec, const PlanInstr *instr, const void *from, void *to, int64_t bytes,
+                   void **ticket) {
+    Comm *comm = exec->comm;
+    PlanGroup group = (PlanGroup)instr->group;
+    switch ((PlanOp)instr->op) {
+    case PLAN_barrier: return comm->api->barrier(comm, group);
+    case PLAN_gather: return comm->api->gather(comm, group, from, to, bytes);
+    case PLAN_exchange:
+        return comm->api->exchange(comm, group, from, to, bytes / comm_members(comm, group));
+    case PLAN_send:
+        return comm->api->send(comm, comm_on_stage(comm, instr->peer), from, bytes, ticket);
+    case PLAN_recv: return comm->api->recv(comm, comm_on_stage(comm, instr->peer), to, bytes);
+    default: return status_fail(ERR_INTERNAL, "internal error: instruction %d", instr->op);
+    }
+}
+
+// args: the addresses of the operands, sources first.
+Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, const PlanRow *row) {
+    const PlanProgram *program = &exec->plan->programs[number];
+    const PlanInstr *instr = &program->instrs[i];
+    bool reads = instr->op != PLAN_recv && instr->n_operands,
+         writes = instr->op != PLAN_send && instr->n_operands, on_host = exec->api->on_host;
+    void *from = reads ? args[0] : NULL, *to = writes ? args[reads] : NULL, *into = to, *ticket;
+    int64_t in = reads ? operand_buffer(program, instr, 0)->bytes : 0,
+            out = writes ? operand_buffer(program, instr, reads)->bytes : 0;
+    if (!on_host) TRY(exec->api->synchronize(exec->device));
+    if (!on_host && reads) {
+        TRY(exec->api->copy_out(exec->device, exec->bounce[0], from, in));
+        TRY(exec->api->synchronize(exec->device));
+        from = exec->bounce[0];
+    }
+    if (!on_host && writes) into = exec->bounce[1];
+    TRY(move(exec, instr, from, into, reads ? in : out, &ticket));
+    if (!on_host && writes) TRY(exec->api->copy_in(exec->device, to, into, out));
+    if (instr->op != PLAN_send) return OK;
+    if (!on_host) return exec->comm->api->sent(exec->comm, ticket); // the bounce buffer is shared
+    exec->sends[exec->n_sends++] = (Send){ row->segment, row->slot, ticket };
+    return OK;
+}
+
+Status cross_settle(Exec *exec, const PlanRow *row) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < exec->n_sends; i++) {
+        const Send *send = &exec->sends[i];
+        bool of_row = !row || (send->segment == row->segment && send->slot == row->slot);
+        if (of_row) TRY(exec->comm->api->sent(exec->comm, send->ticket));
+        else exec->sends[kept++] = *send;
+    }
+    exec->n_sends = kept;
+    return OK;
+}
