@@ -101,13 +101,7 @@ static uint32_t find_buffer(const PlanProgram *program, const char *name) {
     abort();
 }
 
-void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const char *operands) {
-    PlanInstr *instr = ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs);
-    instr->kernel = UINT32_MAX;
-    for (uint32_t i = 0; i < plan->n_kernels; i++) {
-        if (!strcmp(plan->kernels[i].entry, kernel)) instr->kernel = i;
-    }
-    assert(instr->kernel != UINT32_MAX);
+static void add_operands(PlanProgram *program, PlanInstr *instr, const char *operands) {
     instr->operands = program->n_operands;
     for (const char *at = operands; *at;) {
         static const char *const modes[] = { "<", ">", "+=", "=" };
@@ -125,6 +119,23 @@ void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const ch
         instr->n_operands++;
     }
     program->segments[program->n_segments - 1].n++;
+}
+
+void sample_crossing(PlanProgram *program, PlanOp op, PlanGroup group, int peer,
+                     const char *operands) {
+    PlanInstr *instr = ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs);
+    *instr = (PlanInstr){ .op = (uint8_t)op, .group = (uint8_t)group, .peer = peer };
+    add_operands(program, instr, operands);
+}
+
+void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const char *operands) {
+    PlanInstr *instr = ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs);
+    instr->kernel = UINT32_MAX;
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        if (!strcmp(plan->kernels[i].entry, kernel)) instr->kernel = i;
+    }
+    assert(instr->kernel != UINT32_MAX);
+    add_operands(program, instr, operands);
 }
 
 void sample_row(PlanProgram *program, uint32_t segment, int microbatch) {
@@ -373,4 +384,80 @@ void sample_halves(Plan *plan) {
     program->operands[0].step = program->operands[3].step = half * 4;
     sample_row(program, 0, 0);
     sample_finish(plan);
+}
+
+/* Ranks --------------------------------------------------------------------------------------- */
+
+static void add_io(PlanProgram *program) {
+    sample_buffer(program, "tokens", DTYPE_I32, REGION_io, 0, 4, -1, -1);
+    sample_buffer(program, "y", DTYPE_F32, REGION_io, PLAN_GRAIN, 4, -1, -1);
+    *ARENA_PUSH(arena, program->inputs, program->n_inputs, program->cap_inputs) =
+        (PlanInput){ INPUT_tokens, 0, 0 };
+    *ARENA_PUSH(arena, program->outputs, program->n_outputs, program->cap_outputs) =
+        (PlanOutput){ "y", 1 };
+}
+
+static void add_group(Plan *plan, PlanProgram *program, int n) {
+    Text body = { 0 };
+    text_printf(&body, "    (void)tile_begin; (void)tile_end;\n"
+                       "    for (int i = 0; i < 4; i++) y[i] = 0;\n"
+                       "    for (int j = 0; j < %d; j++) y[j %% 4] += mine[j] * (float)(1 + j);", n);
+    sample_kernel(plan, "weigh", "const f32 mine, mut f32 y", body.at, 1);
+    text_finish(&body);
+    text_printf(&body, "    (void)tile_begin; (void)tile_end;\n"
+                       "    for (int i = 0; i < %d; i++) part[i] = all[i];", n);
+    sample_kernel(plan, "cut", "const f32 all, mut f32 part", body.at, 1);
+    text_finish(&body);
+    sample_buffer(program, "all", DTYPE_F32, REGION_act, PLAN_GRAIN, 4 * n, 1, 2);
+    sample_buffer(program, "part", DTYPE_F32, REGION_act, PLAN_GRAIN * 9, n, 2, 3);
+    sample_buffer(program, "mine", DTYPE_F32, REGION_act, PLAN_GRAIN * 10, n, 3, 4);
+    sample_crossing(program, PLAN_gather, GROUP_dp, 0, "< x, > all");
+    sample_instr(plan, program, "cut", "< all, > part");
+    sample_crossing(program, PLAN_exchange, GROUP_dp, 0, "< part, > mine");
+    sample_instr(plan, program, "weigh", "< mine, > y");
+}
+
+static void add_stage(Plan *plan, PlanProgram *program, int stage) {
+    sample_kernel(plan, "keep", "const f32 x, mut f32 y",
+                  "    (void)tile_begin; (void)tile_end;\n"
+                  "    for (int i = 0; i < 4; i++) y[i] = x[i];", 1);
+    sample_kernel(plan, "twice", "const f32 x, mut f32 y",
+                  "    (void)tile_begin; (void)tile_end;\n"
+                  "    for (int i = 0; i < 4; i++) y[i] = 2 * x[i];", 1);
+    sample_buffer(program, "got", DTYPE_F32, REGION_act, PLAN_GRAIN, 4, stage ? 1 : 2, 4);
+    if (stage == 0) {
+        sample_crossing(program, PLAN_send, GROUP_pp, 1, "< x");
+        sample_crossing(program, PLAN_recv, GROUP_pp, 1, "> got");
+        sample_crossing(program, PLAN_barrier, GROUP_world, 0, "");
+        sample_instr(plan, program, "keep", "< got, > y");
+        return;
+    }
+    sample_buffer(program, "more", DTYPE_F32, REGION_act, PLAN_GRAIN * 2, 4, 2, 4);
+    sample_crossing(program, PLAN_recv, GROUP_pp, 0, "> got");
+    sample_instr(plan, program, "twice", "< got, > more");
+    sample_crossing(program, PLAN_send, GROUP_pp, 0, "< more");
+    sample_instr(plan, program, "keep", "< got, > y");
+    sample_crossing(program, PLAN_barrier, GROUP_world, 0, "");
+}
+
+Plan *sample_ranks(int pp, int dp, int stage) {
+    Plan *plan = plan_create();
+    plan->model = "ranks";
+    plan->tokens = plan->sequence = 4;
+    plan->microbatches = 1;
+    plan->mesh = (PlanMesh){ { pp, dp, 1 }, stage };
+    PlanProgram *program = sample_program(plan, "eval");
+    sample_source(plan, prelude);
+    sample_kernel(plan, "real", "const i32 tokens, mut f32 x",
+                  "    (void)tile_begin; (void)tile_end;\n"
+                  "    for (int i = 0; i < 4; i++) x[i] = (float)tokens[i];", 1);
+    add_io(program);
+    sample_buffer(program, "x", DTYPE_F32, REGION_act, 0, 4, 0, 1 + (pp > 1) * 3);
+    sample_segment(program, "forward");
+    sample_instr(plan, program, "real", "< tokens, > x");
+    if (pp > 1) add_stage(plan, program, stage);
+    else add_group(plan, program, dp);
+    sample_row(program, 0, 0);
+    sample_finish(plan);
+    return plan;
 }

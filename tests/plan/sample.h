@@ -24,6 +24,8 @@ void sample_segment(PlanProgram *program, const char *name);
 // `operands`: "< x, += y", names of buffers.
 void sample_instr(Plan *plan, PlanProgram *program, const char *kernel, const char *operands);
 void sample_row(PlanProgram *program, uint32_t segment, int microbatch);
+// "gather", "exchange", ..; `peer` of send and recv.
+void sample_crossing(PlanProgram *program, PlanOp op, PlanGroup group, int peer, const char *operands);
 // Lives outside act, sizes of regions, act_bytes and act_bound: call when all is added.
 void sample_finish(Plan *plan);
 PlanProgram *sample_program(Plan *plan, const char *name);
@@ -32,5 +34,11 @@ PlanProgram *sample_program(Plan *plan, const char *name);
 void sample_pack(Plan *plan);
 // Gives it a program "halves": y = 2 scale + 1, a half at a time, through half a buffer of act.
 void sample_halves(Plan *plan);
+
+// A plan of one stage whose only program, "eval", takes tokens [4] to y [4]:
+// - pp of 1: all ranks of dp give their numbers to all, then to each its own part: y[j % n] counts, with
+//   the weight 1 + j, what member j gave this one;
+// - pp of 2: stage 0 sends its numbers to stage 1, which sends twice of them back; y is what was received.
+Plan *sample_ranks(int pp, int dp, int stage);
 
 #endif

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// The executor over ranks: every rank is a thread, and runs its stage's plan.
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "runtime/exec/exec.h"
+#include "tests/plan/sample.h"
+
+enum { MOST = 8, RUNS = 3 };
+
+static char cache[] = "/tmp/moec-test-cross-XXXXXX";
+
+static int set_up(void **state) {
+    (void)state;
+    if (!mkdtemp(cache)) return 1;
+    return setenv("MOEC_CACHE_DIR", cache, 1);
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", cache);
+    return system(command);
+}
+
+typedef struct Rank {
+    pthread_t thread;
+    Comm *comm;
+    const Plan *plan;
+    int run; // that fill is asked for
+    float y[RUNS][4];
+    char message[256]; // of a failure
+} Rank;
+
+static int32_t token(int rank, int run, int i) {
+    return 1000 * rank + 100 * run + i;
+}
+
+static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
+    const Rank *rank = user;
+    (void)microbatch;
+    int32_t *tokens = exec_input(exec, program, INPUT_tokens, 0);
+    for (int i = 0; i < 4; i++) tokens[i] = token(rank->comm->rank, rank->run, i);
+    return OK;
+}
+
+static Status run_all(Rank *rank) {
+    Exec *exec;
+    ExecOptions options = { .threads = 1, .comm = rank->comm, .poison = true };
+    TRY(exec_create(rank->plan, &options, &exec));
+    const PlanProgram *eval = plan_program(rank->plan, "eval");
+    for (rank->run = 0; rank->run < RUNS; rank->run++) {
+        TRY(exec_run(exec, eval, fill, rank));
+        memcpy(rank->y[rank->run], exec_buffer(exec, eval, 1), sizeof rank->y[0]);
+    }
+    exec_destroy(exec);
+    return OK;
+}
+
+static void *run_thread(void *user) {
+    Rank *rank = user;
+    if (run_all(rank) != OK) snprintf(rank->message, sizeof rank->message, "%s", status_message());
+    comm_close(rank->comm);
+    return NULL;
+}
+
+// Runs every rank of a mesh; each has its stage's plan.
+static void run_ranks(Rank *ranks, int pp, int dp) {
+    Comm *comms[MOST];
+    Plan *plans[MOST];
+    comm_local(pp * dp, 60, comms);
+    for (int stage = 0; stage < pp; stage++) plans[stage] = sample_ranks(pp, dp, stage);
+    for (int i = 0; i < pp * dp; i++) {
+        ranks[i] = (Rank){ .comm = comms[i], .plan = plans[i / dp] };
+        if (pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i])) fail_msg("no thread");
+    }
+    for (int i = 0; i < pp * dp; i++) pthread_join(ranks[i].thread, NULL);
+    for (int stage = 0; stage < pp; stage++) plan_destroy(plans[stage]);
+    for (int i = 0; i < pp * dp; i++)
+        if (ranks[i].message[0]) fail_msg("rank %d: %s", i, ranks[i].message);
+}
+
+// Every rank gathers x, cuts the first n numbers, and gets number `rank` of those from everybody.
+static void test_group(void **state) {
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        Rank ranks[MOST];
+        run_ranks(ranks, 1, n);
+        for (int r = 0; r < n; r++) {
+            for (int run = 0; run < RUNS; run++) {
+                float want[4] = { 0 };
+                for (int j = 0; j < n; j++)
+                    want[j % 4] += (float)token(r / 4, run, r % 4) * (float)(1 + j);
+                assert_memory_equal(ranks[r].y[run], want, sizeof want);
+            }
+        }
+    }
+}
+
+static void test_stages(void **state) {
+    (void)state;
+    for (int dp = 1; dp <= 2; dp++) {
+        Rank ranks[MOST];
+        run_ranks(ranks, 2, dp);
+        for (int r = 0; r < dp; r++) {
+            for (int i = 0; i < RUNS * 4; i++) {
+                float sent = (float)token(r, i / 4, i % 4);
+                assert_true(ranks[r].y[i / 4][i % 4] == 2 * sent);
+                assert_true(ranks[dp + r].y[i / 4][i % 4] == sent);
+            }
+        }
+    }
+}
+
+// A plan of more ranks than were started, and one of another stage.
+static void test_refused(void **state) {
+    (void)state;
+    Plan *plan = sample_ranks(1, 3, 0);
+    Exec *exec;
+    ExecOptions options = { .threads = 1 };
+    assert_int_equal(exec_create(plan, &options, &exec), ERR_ARGUMENT);
+    assert_non_null(strstr(status_message(), "the layout has 3 ranks, 1 was started"));
+    assert_non_null(strstr(status_message(), "mpirun -n 3"));
+    plan_destroy(plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_group),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests_name("exec.cross", tests, set_up, tear_down);
+}
