@@ -192,6 +192,18 @@ uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family f
     return l->n_kernels - 1;
 }
 
+uint32_t lower_add_crossing(Lower *l, SegmentKind segment, int32_t depth, PlanOp op, PlanGroup group) {
+    uint32_t kernel = lower_add_kernel(l, segment, depth, N_FAMILIES);
+    l->kernels[kernel].op = (uint8_t)op;
+    l->kernels[kernel].group = (uint8_t)group;
+    return kernel;
+}
+
+void lower_after(Lower *l, uint32_t kernel, uint32_t earlier) {
+    Kernel *to = &l->kernels[kernel];
+    *ARENA_PUSH(l->arena, to->after, to->n_after, to->cap_after) = earlier;
+}
+
 static uint32_t add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
     uint32_t kernel = lower_add_kernel(l, segment, depth, family);
     l->kernels[kernel].desc.n = n;
@@ -300,9 +312,20 @@ bool pass_describe(Lower *l) {
     return true;
 }
 
+const char *kernel_word(const Kernel *kernel) {
+    static const char *const ops[] = {
+#define X(name) "@" #name,
+        PLAN_OPS(X)
+#undef X
+    };
+    return kernel->op == PLAN_launch ? family_name[kernel->desc.family] : ops[kernel->op];
+}
+
 void dump_describe(const Lower *l, Text *out) {
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         text_printf(out, "%s ", segment_name[l->kernels[k].segment]);
-        kernel_describe(&l->kernels[k].desc, out);
+        if (l->kernels[k].op != PLAN_launch)
+            text_printf(out, "%s\n", kernel_word(&l->kernels[k]));
+        else kernel_describe(&l->kernels[k].desc, out);
     }
 }

@@ -206,16 +206,28 @@ static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, ui
     return buffer->plan - 1;
 }
 
+// What a kernel's i-th parameter is bound to; a crossing's operands are as they were bound.
+static const Bind *bind_at(const Lower *l, const Kernel *kernel, uint32_t i) {
+    const Bind *bind = kernel->binds;
+    if (kernel->op != PLAN_launch) return &bind[i];
+    const char *name = l->plan->kernels[kernel->plan].args[i].name;
+    while (strcmp(bind->name, name)) bind++; // all are there: pass_generate
+    return bind;
+}
+
 static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) {
     Arena *arena = l->plan->arena;
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
-        const PlanKernel *made = &l->plan->kernels[kernel->plan];
         *ARENA_PUSH(arena, program->instrs, program->n_instrs, program->cap_instrs) =
-            (PlanInstr){ kernel->plan, program->n_operands, made->n_args };
-        for (uint32_t i = 0; i < made->n_args; i++) {
-            const Bind *bind = kernel->binds;
-            while (strcmp(bind->name, made->args[i].name)) bind++; // all are there: pass_generate
+            (PlanInstr){ .kernel = kernel->plan,
+                         .operands = program->n_operands,
+                         .n_operands = kernel->n_binds,
+                         .op = kernel->op,
+                         .group = kernel->group,
+                         .peer = kernel->peer };
+        for (uint32_t i = 0; i < kernel->n_binds; i++) {
+            const Bind *bind = bind_at(l, kernel, i);
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
                 (PlanOperand){ buffer, bind->mode, bind->step };

@@ -45,6 +45,7 @@ static bool check_binds(Lower *l, const Kernel *kernel) {
 bool pass_generate(Lower *l) {
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         Kernel *kernel = &l->kernels[l->order[t]];
+        if (kernel->op != PLAN_launch) continue;
         if (codegen_kernel(l->codegen, &kernel->desc, &kernel->plan) != OK) {
             lower_fail(l, kernel->node, "%s", status_message());
             return false;

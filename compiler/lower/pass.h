@@ -129,14 +129,20 @@ typedef enum SegmentKind {
 } SegmentKind;
 extern const char *const segment_name[N_SEGMENTS];
 
+// An instruction to come: a kernel, or a crossing of ranks (op is not PLAN_launch), which has binds and
+// nothing to generate.
 typedef struct Kernel {
     KernelDesc desc;
     uint8_t segment;
+    uint8_t op, group; // PlanOp; PlanGroup of a crossing
+    int32_t peer;      // send, recv: the other stage
     int32_t depth, late;      // late: depth at which its first reader needs it
     uint32_t node;            // its first contraction, else what an error points at
     uint32_t *units, n_units; // ascending
     Bind *binds;
     uint32_t n_binds, cap_binds;
+    uint32_t *after, n_after, cap_after; // kernels of its segment that precede it, besides those that
+                                         // make what it reads
     uint32_t plan;   // index in plan->kernels
     int32_t time;    // instruction number
     uint32_t repeat; // index in l->repeats + 1, or 0
@@ -274,6 +280,7 @@ static inline bool kernel_is_family(const Lower *l, const Kernel *kernel) {
 /* describe.c, body.c, buffers.c: kernels with their buffers */
 
 bool pass_describe(Lower *l);
+const char *kernel_word(const Kernel *kernel); // its family, or "@gather": for dumps
 void dump_describe(const Lower *l, Text *out);
 bool body_describe(Lower *l, uint32_t kernel); // of a row kernel, or the post of a contraction
 void body_describe_pre(Lower *l, uint32_t kernel, uint32_t n); // that makes n, the left operand
@@ -285,6 +292,10 @@ bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its re
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
 
 uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family);
+// An instruction that crosses ranks: bound like a kernel, what it reads first, then what it writes;
+// names of operands do not matter. send, recv: the caller sets `peer`.
+uint32_t lower_add_crossing(Lower *l, SegmentKind segment, int32_t depth, PlanOp op, PlanGroup group);
+void lower_after(Lower *l, uint32_t kernel, uint32_t earlier); // both of one segment
 
 /* pack.c: second operands of contractions, as their kernels read them */
 

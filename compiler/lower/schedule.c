@@ -13,6 +13,7 @@ typedef struct Scheduler {
     uint32_t *waits;                  // by kernel: operands that do not exist yet
     uint32_t *left;                   // by buffer: reads to come
     uint32_t *readers, *reader_first; // kernels that read each buffer, one entry a read
+    uint32_t *followers, *follower_first; // kernels that run after each, one entry a mention
     uint32_t *ready, n_ready, cap_ready;
 } Scheduler;
 
@@ -45,6 +46,23 @@ static void list_readers(Scheduler *s) {
     }
 }
 
+static void list_followers(Scheduler *s) {
+    Lower *l = s->l;
+    s->follower_first = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels + 1);
+    for (uint32_t k = 0; k < l->n_kernels; k++)
+        for (uint32_t i = 0; i < l->kernels[k].n_after; i++)
+            s->follower_first[l->kernels[k].after[i] + 1]++;
+    for (uint32_t k = 0; k < l->n_kernels; k++) s->follower_first[k + 1] += s->follower_first[k];
+    s->followers = ARENA_ARRAY(l->arena, uint32_t, s->follower_first[l->n_kernels] + 1);
+    uint32_t *at = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        for (uint32_t i = 0; i < l->kernels[k].n_after; i++) {
+            uint32_t earlier = l->kernels[k].after[i];
+            s->followers[s->follower_first[earlier] + at[earlier]++] = k;
+        }
+    }
+}
+
 static bool waits_for(const Lower *l, uint32_t kernel, const Bind *bind) {
     const Buffer *buffer = &l->buffers[bind->buffer];
     if (bind->mode != OPERAND_READ || !buffer_is_made(buffer) || !buffer->writer) return false;
@@ -60,6 +78,7 @@ static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out) {
         if (l->kernels[k].segment != segment) continue;
         for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
             waits[k] += waits_for(l, k, &l->kernels[k].binds[i]);
+        waits[k] += l->kernels[k].n_after;
         if (!waits[k]) out[n++] = k;
     }
     for (uint32_t done = 0; done < n; done++) {
@@ -73,6 +92,8 @@ static uint32_t topological(Scheduler *s, SegmentKind segment, uint32_t *out) {
                     out[n++] = reader;
             }
         }
+        for (uint32_t i = s->follower_first[out[done]]; i < s->follower_first[out[done] + 1]; i++)
+            if (--waits[s->followers[i]] == 0) out[n++] = s->followers[i];
     }
     return n;
 }
@@ -90,6 +111,10 @@ static void fill_late(Scheduler *s, const uint32_t *order, uint32_t n) {
                 if (reader->segment == kernel->segment && reader->late - 1 < need)
                     need = reader->late - 1;
             }
+        }
+        for (uint32_t i = s->follower_first[order[at]]; i < s->follower_first[order[at] + 1]; i++) {
+            const Kernel *follower = &l->kernels[s->followers[i]];
+            if (follower->late - 1 < need) need = follower->late - 1;
         }
         kernel->late = need == INT32_MAX || need < kernel->depth ? kernel->depth : need;
     }
@@ -111,6 +136,8 @@ static void count_waits(Scheduler *s, SegmentKind segment) {
             if (!waits_for(l, k, bind)) continue;
             s->waits[leader] += leader_of(l, l->buffers[bind->buffer].writer - 1) != leader;
         }
+        for (uint32_t i = 0; i < l->kernels[k].n_after; i++)
+            s->waits[leader] += leader_of(l, l->kernels[k].after[i]) != leader;
     }
 }
 
@@ -140,6 +167,16 @@ static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
     return a < b;
 }
 
+// One of what `waiting` waits for has run.
+static void release(Scheduler *s, uint32_t waiting, uint32_t done) {
+    Lower *l = s->l;
+    uint32_t leader = leader_of(l, waiting);
+    if (l->kernels[leader].segment != l->kernels[done].segment || leader == leader_of(l, done) ||
+        --s->waits[leader] > 0)
+        return;
+    *ARENA_PUSH(l->arena, s->ready, s->n_ready, s->cap_ready) = leader;
+}
+
 static void run(Scheduler *s, uint32_t kernel, int32_t time) {
     Lower *l = s->l;
     Kernel *k = &l->kernels[kernel];
@@ -149,14 +186,11 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
         uint32_t b = k->binds[i].buffer;
         if (k->binds[i].mode == OPERAND_READ) s->left[b]--;
         if (k->binds[i].mode != OPERAND_WRITE || !buffer_is_made(&l->buffers[b])) continue;
-        for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++) {
-            uint32_t reader = leader_of(l, s->readers[r]);
-            if (l->kernels[reader].segment != k->segment || reader == leader_of(l, kernel) ||
-                --s->waits[reader] > 0)
-                continue;
-            *ARENA_PUSH(l->arena, s->ready, s->n_ready, s->cap_ready) = reader;
-        }
+        for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++)
+            release(s, s->readers[r], kernel);
     }
+    for (uint32_t i = s->follower_first[kernel]; i < s->follower_first[kernel + 1]; i++)
+        release(s, s->followers[i], kernel);
 }
 
 static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
@@ -226,6 +260,7 @@ bool pass_schedule(Lower *l) {
     uint32_t *order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
     l->order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
     list_readers(&s);
+    list_followers(&s);
     int32_t time = 0;
     for (int segment = 0; segment < N_SEGMENTS; segment++) {
         l->segment_first[segment] = time;
@@ -241,8 +276,7 @@ bool pass_schedule(Lower *l) {
 void dump_schedule(const Lower *l, Text *out) {
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
-        text_printf(out, "%u %s %s", t, segment_name[kernel->segment],
-                    family_name[kernel->desc.family]);
+        text_printf(out, "%u %s %s", t, segment_name[kernel->segment], kernel_word(kernel));
         if (kernel->node) text_printf(out, " %s", op_info[l->m->nodes[kernel->node].op].name);
         text_add(out, "\n");
     }

@@ -42,6 +42,10 @@ static bool verify_schedule(Lower *l) {
                 return lower_fail(l, buffer->node,
                                   "internal error: a value is read before it is made");
         }
+        for (uint32_t i = 0; i < kernel->n_after; i++) {
+            if (l->kernels[kernel->after[i]].time >= kernel->time)
+                return lower_fail(l, kernel->node, "internal error: a kernel runs before one it follows");
+        }
     }
     return true;
 }
