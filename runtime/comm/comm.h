@@ -32,12 +32,14 @@ typedef struct CommApi {
     Status (*gather)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
     // from, to [members][bytes]: part i goes to member i.
     Status (*exchange)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
-    // `rank` of the world. The k-th recv from a rank takes its k-th send to here; bytes are equal.
+    // `rank` of the world. On each lane (PlanLane) the k-th recv from a rank takes its k-th send to here;
+    // bytes are equal. Lanes do not wait for each other.
     // A send only begins: `from` stays as it is until `sent` with its ticket returns. Tickets are
     // waited for in any order, each once.
-    Status (*send)(Comm *comm, int rank, const void *from, int64_t bytes, void **ticket);
+    Status (*send)(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
+                   void **ticket);
     Status (*sent)(Comm *comm, void *ticket);
-    Status (*recv)(Comm *comm, int rank, void *to, int64_t bytes);
+    Status (*recv)(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes);
     // Zeroed memory, the same size on all ranks of group dp, which all call it. peers [dp members]:
     // where each member's window lies in this process; NULL where loads do not reach.
     Status (*window)(Comm *comm, int64_t bytes, void **own, void **peers);

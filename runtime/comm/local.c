@@ -21,7 +21,7 @@ typedef struct Message {
     bool taken;
 } Message;
 
-// Messages of one rank to another, oldest first.
+// Messages of one rank to another on one lane, oldest first.
 typedef struct Queue {
     Message *first, *last;
 } Queue;
@@ -32,7 +32,7 @@ typedef struct World {
     double deadline;
     int n_ranks, n_open;
     Local *ranks;
-    Queue *queues; // [to][from]
+    Queue *queues; // [to][from][lane]
     Message *spare;
     bool failed;
 } World;
@@ -51,7 +51,8 @@ static Local *local_of(Comm *comm) {
 
 /* Waiting -------------------------------------------------------------------------------------- */
 
-typedef bool (*Ready)(const Local *l, int rank, int group, uint64_t count);
+// `which`: a group, or a lane.
+typedef bool (*Ready)(const Local *l, int rank, int which, uint64_t count);
 
 static bool has_entered(const Local *l, int rank, int group, uint64_t count) {
     return l->world->ranks[rank].entered[group] >= count;
@@ -61,13 +62,13 @@ static bool has_left(const Local *l, int rank, int group, uint64_t count) {
     return l->world->ranks[rank].left[group] >= count;
 }
 
-static Queue *queue_of(const World *w, int to, int from) {
-    return &w->queues[to * w->n_ranks + from];
+static Queue *queue_of(const World *w, int to, int from, int lane) {
+    return &w->queues[(to * w->n_ranks + from) * N_LANES + lane];
 }
 
-static bool has_sent(const Local *l, int rank, int group, uint64_t count) {
-    (void)group, (void)count;
-    return queue_of(l->world, l->base.rank, rank)->first != NULL;
+static bool has_sent(const Local *l, int rank, int lane, uint64_t count) {
+    (void)count;
+    return queue_of(l->world, l->base.rank, rank, lane)->first != NULL;
 }
 
 static struct timespec deadline_of(const World *w) {
@@ -80,10 +81,10 @@ static struct timespec deadline_of(const World *w) {
 }
 
 // With the lock held, until `ready` of the rank.
-static Status await(const Local *l, int rank, int group, uint64_t count, Ready ready) {
+static Status await(const Local *l, int rank, int which, uint64_t count, Ready ready) {
     World *w = l->world;
     struct timespec until = deadline_of(w);
-    while (!ready(l, rank, group, count)) {
+    while (!ready(l, rank, which, count)) {
         bool gone = !w->ranks[rank].world;
         if (!w->failed && !gone && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) continue;
         w->failed = true;
@@ -152,14 +153,15 @@ static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void
 /* Messages ------------------------------------------------------------------------------------- */
 
 // Nothing is copied before the receiver asks.
-static Status local_send(Comm *comm, int rank, const void *from, int64_t bytes, void **ticket) {
+static Status local_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
+                         void **ticket) {
     World *w = local_of(comm)->world;
     pthread_mutex_lock(&w->lock);
     Message *message = w->spare;
     if (message) w->spare = message->next;
     else message = memory_alloc(sizeof *message);
     *message = (Message){ .from = from, .bytes = bytes };
-    Queue *queue = queue_of(w, rank, comm->rank);
+    Queue *queue = queue_of(w, rank, comm->rank, lane);
     if (queue->first) queue->last->next = message;
     else queue->first = message;
     queue->last = message;
@@ -187,12 +189,12 @@ static Status local_sent(Comm *comm, void *ticket) {
     return status;
 }
 
-static Status local_recv(Comm *comm, int rank, void *to, int64_t bytes) {
+static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes) {
     Local *l = local_of(comm);
     World *w = l->world;
     pthread_mutex_lock(&w->lock);
-    Status status = await(l, rank, 0, 0, has_sent);
-    Queue *queue = queue_of(w, comm->rank, rank);
+    Status status = await(l, rank, lane, 0, has_sent);
+    Queue *queue = queue_of(w, comm->rank, rank, lane);
     Message *message = queue->first;
     if (status == OK && message->bytes != bytes)
         status = status_fail(ERR_INTERNAL,
@@ -248,7 +250,7 @@ static void local_close(Comm *comm) {
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     if (!last) return;
-    for (int i = 0; i < w->n_ranks * w->n_ranks; i++) free_list(w->queues[i].first);
+    for (int i = 0; i < w->n_ranks * w->n_ranks * N_LANES; i++) free_list(w->queues[i].first);
     free_list(w->spare);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
@@ -278,7 +280,7 @@ void comm_local(int n, double deadline, Comm **out) {
     w->deadline = deadline;
     w->n_ranks = w->n_open = n;
     w->ranks = memory_alloc(sizeof(Local) * (size_t)n);
-    w->queues = memory_alloc(sizeof(Queue) * (size_t)n * (size_t)n);
+    w->queues = memory_alloc(sizeof(Queue) * (size_t)n * (size_t)n * N_LANES);
     for (int i = 0; i < n; i++) {
         w->ranks[i] = (Local){ .base = { .api = &local_api, .rank = i, .n_ranks = n }, .world = w };
         for (int axis = 0; axis < N_AXES; axis++) w->ranks[i].base.mesh.size[axis] = 1;

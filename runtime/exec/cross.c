@@ -51,8 +51,11 @@ static Status move(Exec *exec, const PlanInstr *instr, const void *from, void *t
     case PLAN_exchange:
         return comm->api->exchange(comm, group, from, to, bytes / comm_members(comm, group));
     case PLAN_send:
-        return comm->api->send(comm, comm_on_stage(comm, instr->peer), from, bytes, ticket);
-    case PLAN_recv: return comm->api->recv(comm, comm_on_stage(comm, instr->peer), to, bytes);
+        return comm->api->send(comm, comm_on_stage(comm, instr->peer), (PlanLane)instr->lane, from,
+                                bytes, ticket);
+    case PLAN_recv:
+        return comm->api->recv(comm, comm_on_stage(comm, instr->peer), (PlanLane)instr->lane, to,
+                               bytes);
     default: return status_fail(ERR_INTERNAL, "internal error: instruction %d", instr->op);
     }
 }

@@ -82,11 +82,11 @@ static Status check_references(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        if (instr->op >= N_PLAN_OPS || instr->group >= N_GROUPS) {
+        if (instr->op >= N_PLAN_OPS || instr->group >= N_GROUPS || instr->lane >= N_LANES) {
             REFUSE_IN(c, "references",
-                      "instruction %u: expected an operation below %d and a group below %d, found "
-                      "%d and %d",
-                      i, N_PLAN_OPS, N_GROUPS, instr->op, instr->group);
+                      "instruction %u: expected an operation below %d, a group below %d and a lane "
+                      "below %d, found %d, %d and %d",
+                      i, N_PLAN_OPS, N_GROUPS, N_LANES, instr->op, instr->group, instr->lane);
         }
         if (instr->op == PLAN_launch && instr->kernel >= c->plan->n_kernels) {
             REFUSE_IN(c, "references", "instruction %u: expected a kernel below %u, found %u", i,

@@ -510,9 +510,10 @@ static void parse_what(Parser *p, PlanInstr *instr) {
     instr->op = (uint8_t)word(p, plan_op_words, N_PLAN_OPS, 0, "what crosses ranks");
     instr->group = GROUP_pp;
     literal(p, " ");
-    if (instr->op == PLAN_send || instr->op == PLAN_recv)
+    if (instr->op == PLAN_send || instr->op == PLAN_recv) {
         instr->peer = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a stage");
-    else instr->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+        if (accept(p, " back")) instr->lane = LANE_back;
+    } else instr->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
 }
 
 static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) {

@@ -103,8 +103,8 @@ typedef struct PlanMesh { int32_t size[N_AXES]; int32_t stage; /* on axis pp: wh
 //   barrier   no operands. What members wrote before it, anywhere, is seen by all after it
 //   gather    < src  > dst: member j's src becomes part j of dst, on all
 //   exchange  < src  > dst: part i of member j's src becomes part j of dst
-//   send      < src     to the rank with the same coordinates on stage `peer`; the group is pp. In the order
-//   recv      > dst     of instructions between each two ranks
+//   send      < src     to the rank with the same coordinates on stage `peer`; the group is pp. The k-th
+//   recv      > dst     recv takes the k-th send between each two ranks, on each lane
 #define PLAN_OPS(X) X(launch) X(barrier) X(gather) X(exchange) X(send) X(recv)
 typedef enum PlanOp {
 #define X(name) PLAN_##name,
@@ -112,6 +112,15 @@ typedef enum PlanOp {
 #undef X
     N_PLAN_OPS
 } PlanOp;
+
+// Activations and gradients of a pipeline meet between the same two ranks in orders of their own.
+#define PLAN_LANES(X) X(forward) X(back)
+typedef enum PlanLane {
+#define X(name) LANE_##name,
+    PLAN_LANES(X)
+#undef X
+    N_LANES
+} PlanLane;
 
 typedef enum PlanInit { PLAN_INIT_NORMAL, PLAN_INIT_ZEROS, PLAN_INIT_ONES } PlanInit;
 typedef enum OperandMode { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_INPLACE } OperandMode; // < > += =
@@ -171,6 +180,7 @@ typedef struct PlanInstr {
     uint32_t kernel;             // launch
     uint32_t operands, n_operands; // first, in program->operands
     uint8_t op, group;           // PlanOp; PlanGroup of all but launch
+    uint8_t lane;                // send, recv: PlanLane
     int32_t peer;                // send, recv: the other stage
 } PlanInstr;
 typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; // instructions

@@ -17,7 +17,7 @@
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
 //           instr INT WHAT {MODE BUFFER [step HEX]}}}     MODE: < read, > write, += add, = in place
 //       {row SEGMENT mb INT slot INT}}
-//   (WHAT: KERNEL, or @OP GROUP, or @send INT and @recv INT, the other stage)
+//   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage)
 //   end HASH                                              of all bytes before this line
 //
 // NAME is bare when every byte is a letter, a digit or one of _.$:/- and quoted otherwise, with
@@ -138,8 +138,10 @@ static void print_what(const Plan *plan, const PlanInstr *instr, Text *out) {
         return;
     }
     add_word(out, " @", plan_op_words, N_PLAN_OPS, instr->op);
-    if (instr->op == PLAN_send || instr->op == PLAN_recv) add_int(out, " ", instr->peer);
-    else add_word(out, " ", plan_group_words, N_GROUPS, instr->group);
+    if (instr->op == PLAN_send || instr->op == PLAN_recv) {
+        add_int(out, " ", instr->peer);
+        if (instr->lane) add_word(out, " ", plan_lane_words, N_LANES, instr->lane);
+    } else add_word(out, " ", plan_group_words, N_GROUPS, instr->group);
 }
 
 static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t number, Text *out) {

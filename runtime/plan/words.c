@@ -32,6 +32,12 @@ const char *const plan_op_words[N_PLAN_OPS] = {
 #undef X
 };
 
+const char *const plan_lane_words[N_LANES] = {
+#define X(name) #name,
+    PLAN_LANES(X)
+#undef X
+};
+
 const char *const plan_init_words[] = { "normal", "zeros", "ones" };
 const char *const plan_mode_words[] = { "<", ">", "+=", "=" };
 

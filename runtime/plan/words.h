@@ -12,6 +12,7 @@ extern const char *const plan_init_words[PLAN_INIT_ONES + 1];
 extern const char *const plan_axis_words[N_AXES];
 extern const char *const plan_group_words[N_GROUPS];
 extern const char *const plan_op_words[N_PLAN_OPS];
+extern const char *const plan_lane_words[N_LANES];
 extern const char *const plan_mode_words[OPERAND_INPLACE + 1];
 
 // May the byte stand in a name without quotes?

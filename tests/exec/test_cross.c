@@ -118,6 +118,28 @@ static void test_stages(void **state) {
     }
 }
 
+// Messages of one lane keep their order; lanes do not wait for each other.
+static void test_lanes(void **state) {
+    (void)state;
+    Comm *comms[2];
+    comm_local(2, 60, comms);
+    int sent[3] = { 1, 2, 3 }, got[3];
+    static const PlanLane lanes[3] = { LANE_forward, LANE_forward, LANE_back };
+    void *tickets[3];
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            comms[0]->api->send(comms[0], 1, lanes[i], &sent[i], sizeof *sent, &tickets[i]), OK);
+    static const int order[3] = { 2, 0, 1 };
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(comms[1]->api->recv(comms[1], 0, lanes[order[i]], &got[i], sizeof *got), OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(got[i], sent[order[i]]);
+        assert_int_equal(comms[0]->api->sent(comms[0], tickets[i]), OK);
+    }
+    comm_close(comms[0]);
+    comm_close(comms[1]);
+}
+
 // A plan of more ranks than were started, and one of another stage.
 static void test_refused(void **state) {
     (void)state;
@@ -134,6 +156,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("exec.cross", tests, set_up, tear_down);

@@ -428,6 +428,7 @@ static void add_stage(Plan *plan, PlanProgram *program, int stage) {
     if (stage == 0) {
         sample_crossing(program, PLAN_send, GROUP_pp, 1, "< x");
         sample_crossing(program, PLAN_recv, GROUP_pp, 1, "> got");
+        program->instrs[program->n_instrs - 1].lane = LANE_back;
         sample_crossing(program, PLAN_barrier, GROUP_world, 0, "");
         sample_instr(plan, program, "keep", "< got, > y");
         return;
@@ -436,6 +437,7 @@ static void add_stage(Plan *plan, PlanProgram *program, int stage) {
     sample_crossing(program, PLAN_recv, GROUP_pp, 0, "> got");
     sample_instr(plan, program, "twice", "< got, > more");
     sample_crossing(program, PLAN_send, GROUP_pp, 0, "< more");
+    program->instrs[program->n_instrs - 1].lane = LANE_back;
     sample_instr(plan, program, "keep", "< got, > y");
     sample_crossing(program, PLAN_barrier, GROUP_world, 0, "");
 }

@@ -95,6 +95,7 @@ static void test_text(void **state) {
     assert_non_null(strstr(text.at, "\nmesh pp 2 edp 3 ep 1 stage 1\npeak "));
     assert_non_null(strstr(text.at, "\ninstr 1 @recv 0 > got\n"));
     assert_non_null(strstr(text.at, "\ninstr 5 @barrier world\n"));
+    assert_non_null(strstr(text.at, "\ninstr 3 @send 0 back < more\n"));
     text_finish(&text);
     plan_destroy(plan);
 }
