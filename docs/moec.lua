@@ -189,19 +189,18 @@ function m.device(fields) end
 function m.cluster(fields) end
 
 ---@class layout.fields
----@field mesh list axes and their sizes, outermost first: "pp=2"
----@field dense? "resident"|"fsdp" where dense parameters live ["resident"]
----@field experts? "resident"|"fsdp" where expert parameters live ["resident"]
----@field optimizer? "sharded"|"replicated" master weights and moments ["sharded"]
+---@field mesh? list axes and their sizes, outermost first: "pp=2", "dp=8", "ep=4" [{}]
+---@field params? "resident"|"fsdp" weights: whole on every rank, or divided over dp and gathered before use ["resident"]
+---@field expert_params? "resident"|"fsdp"|false the same of experts' weights, over dp / ep; none: as params
 ---@field schedule? "1f1b"|"interleaved"|"zb" of the pipeline ["1f1b"]
----@field slots? size virtual stages per rank [1]
----@field stages? list|false layers per virtual stage; none: even
----@field microbatch? size sequences [1]
----@field recompute? "none"|"cheap"|"block" what backward computes again ["none"]
----@field capacity? number|"dropless"|false rows per rank over the even share; none: as the model says
----@field transport? "auto"|"rowwise"|"alltoall" of rows between ranks ["auto"]
----@field placement? function|false (layer, expert) to the rank on the ep axis
----@field precision? list rules { addresses, precision } for contractions [{}]
+---@field slots? size stages on each rank, if interleaved [1]
+---@field stages? list|false layers of each stage, in order; none: even
+---@field microbatch? size|false sequences that a rank computes at once; none: the run's
+---@field recompute? "cheap"|"none"|"block"|list|false what backward computes again, of all layers or of each; none: the run's
+---@field capacity? number|"dropless"|false room for rows over the even share of a rank; none: the spec's
+---@field transport? "rows"|"blocks" how rows reach experts: one by one, or a token once per node ["rows"]
+---@field placement? function|false (layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)
+---@field precision? list rules { addresses, precision } for what the spec leaves open [{}]
 ---@param fields? layout.fields
 ---@return block
 function m.layout(fields) end

@@ -16,6 +16,10 @@ int32_t layout_stage_of_layer(const Layout *layout, int32_t layer, int32_t n_lay
     return n - 1;
 }
 
+int32_t layout_stages(const Layout *layout) {
+    return layout->n_stages ? layout->n_stages : layout->pp * layout->chunks;
+}
+
 int32_t layout_ranks(const Layout *layout) {
     return layout->pp * layout->dp;
 }

@@ -8,6 +8,7 @@
 #ifndef MOEC_LAYOUT_H
 #define MOEC_LAYOUT_H
 
+#include "compiler/model/model.h"
 #include "runtime/plan/plan.h"
 
 typedef enum LayoutSchedule { SCHEDULE_1F1B, SCHEDULE_INTERLEAVED, SCHEDULE_ZERO_BUBBLE } LayoutSchedule;
@@ -24,12 +25,13 @@ typedef struct Layout {
     int32_t pp, dp, ep;
     uint8_t schedule;             // LayoutSchedule
     int32_t chunks;               // virtual stages of a rank; 1 unless interleaved
-    int32_t *stages;              // layers of virtual stage i, which is chunk i / pp of stage i % pp;
+    int32_t *stages, n_stages;    // layers of virtual stage i, which is chunk i / pp of stage i % pp;
                                   // [pp * chunks]; NULL: as even as can be, the last ones less
     uint8_t params, expert_params; // LayoutParams, of dense ones and of experts
     uint8_t transport;            // LayoutTransport
     uint8_t recompute;            // LayoutRecompute, of every layer ...
     uint8_t *layer_recompute;     // ... or of each, [layers]; NULL: all alike
+    int32_t n_layer_recompute;
     int32_t microbatch;           // sequences; 0: the run's
     double capacity;              // rows of a rank over its even share; 0: what the spec says,
                                   // INFINITY: none is dropped
@@ -37,12 +39,67 @@ typedef struct Layout {
     int32_t experts;              // row length of placement. NULL: expert e on rank e / (count / ep)
 } Layout;
 
+/* layout.c: arithmetic */
+
 // One rank.
 Layout layout_single(void);
 // Virtual stage of a layer (from 0) of `n_layers`; what precedes layers belongs to the first, what follows
 // to the last.
 int32_t layout_stage_of_layer(const Layout *layout, int32_t layer, int32_t n_layers);
+int32_t layout_stages(const Layout *layout); // how many numbers `stages` has, or would have
 int32_t layout_ranks(const Layout *layout);
 PlanMesh layout_mesh(const Layout *layout, int32_t stage);
+
+/* check.c: layouts of a model */
+
+// Experts of each layer, from 0; 0 for a layer without any. The largest of its routes counts.
+void layout_experts(const Model *m, int32_t *experts /* [n_layers] */);
+
+/* text.c: the short form "pp=2,dp=8,ep=4,stages=4:3", and the fields that the Lua form shares with it */
+
+enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SEQUENCES = 1 << 20 };
+
+// X(name, kind, member, largest number, choices, what it says). The kind says how a value is written:
+// SIZE a whole number from 1, CHOICE a word, COUNTS whole numbers with ':' between, POLICY a word or one
+// word per layer with ':' between, CAPACITY a number or "dropless".
+#define LAYOUT_FIELDS(X)                                                                           \
+    X(pp, SIZE, pp, LAYOUT_MOST_STAGES, "", "pipeline stages")                                     \
+    X(dp, SIZE, dp, LAYOUT_MOST_RANKS, "", "ranks of a stage; they divide the sequences")          \
+    X(ep, SIZE, ep, LAYOUT_MOST_RANKS, "", "ranks of dp that divide the experts; divides dp")      \
+    X(params, CHOICE, params, 0, "resident|fsdp",                                                  \
+      "weights: whole on every rank, or divided over dp and gathered before use")                  \
+    X(expert_params, CHOICE, expert_params, 0, "resident|fsdp",                                    \
+      "the same of experts' weights, divided over dp / ep; as params if not given")                \
+    X(schedule, CHOICE, schedule, 0, "1f1b|interleaved|zb", "of the pipeline")                     \
+    X(slots, SIZE, chunks, LAYOUT_MOST_STAGES, "", "stages on each rank, if interleaved")          \
+    X(stages, COUNTS, stages, 1 << 20, "", "layers of each stage, in order; even if not given")    \
+    X(microbatch, SIZE, microbatch, LAYOUT_MOST_SEQUENCES, "",                                     \
+      "sequences that a rank computes at once")                                                    \
+    X(recompute, POLICY, recompute, 0, "cheap|none|block",                                         \
+      "what backward computes again, of all layers or of each")                                    \
+    X(capacity, CAPACITY, capacity, 1 << 20, "",                                                   \
+      "room for rows over the even share of a rank, or dropless; the spec's if not given")         \
+    X(transport, CHOICE, transport, 0, "rows|blocks",                                              \
+      "how rows reach experts: one by one, or a token once per node")
+
+typedef enum LayoutField {
+#define X(name, ...) LAYOUT_##name,
+    LAYOUT_FIELDS(X)
+#undef X
+    N_LAYOUT_FIELDS
+} LayoutField;
+extern const char *const layout_field_name[N_LAYOUT_FIELDS];
+
+// One field from the text of its value; arrays live in the arena.
+Status layout_set(Layout *layout, Arena *arena, LayoutField field, const char *value);
+// After the last layout_set: fills in what follows from others. given: bit i for field i.
+void layout_settle(Layout *layout, uint32_t given);
+// Fields that the text does not name keep what *layout says.
+Status layout_parse(const char *text, Arena *arena, Layout *layout);
+// The short form, canonical: fields in the order of the table, those that layout_single() has left out
+// (dp never). What it cannot say, placement, is left out.
+void layout_print(const Layout *layout, Text *out);
+void layout_help(Text *out);      // a line per field: "pp=N", what it says
+void layout_reference(Text *out); // the same as rows of a Markdown table
 
 #endif

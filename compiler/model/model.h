@@ -79,6 +79,7 @@ typedef struct Param {
     double std;            // INIT_NORMAL
     double decay, lr;      // multipliers of the run's values
     uint8_t precision;     // of its contraction, PRECISION_OPEN if nothing says
+    Loc precision_loc;     // of the user's line that says so; none: nothing does, or a built-in block
     Loc loc;
 } Param;
 

@@ -11,6 +11,7 @@
 #include <lua.h>
 #include <lualib.h>
 
+#include "compiler/layout/layout.h"
 #include "compiler/spec/spec.h"
 #include "runtime/base/embed.h"
 
@@ -147,7 +148,7 @@ typedef struct Fault {
     const char *word; // what to point at; for a field of `at`, its name
     bool field;       // `word` is a field of the innermost block that has it, or of at.path
     bool plain;       // no "in:" line
-    const char *hint;
+    const char *hint, *note;
     uint32_t origin[2]; // tensors whose origin is noted
 } Fault;
 _Noreturn void fault_raise(Spec *S, const Fault *fault, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -159,6 +160,7 @@ _Noreturn void fault_again(Spec *S); // raises the fatal error once more
 int fault_handler(lua_State *L);     // message handler: pushes the top value as a Diag
 void fault_memory_text(Spec *S, Text *out);
 Loc place_now(Spec *S);
+Loc place_of_word(Spec *S, Place place, const char *word); // inside a string of the constructor's table
 bool place_blames(Spec *S, const char *field); // whether a block at work has the field
 uint32_t place_add_source(Spec *S, const char *path, const char *text); // Loc.file
 void place_origin(Spec *S, uint32_t id, Text *out); // "layers.1.ffn.w_in", or the operation
@@ -221,6 +223,12 @@ bool is_callable(lua_State *L, int i); // a function or a block
 int block_call(lua_State *L);
 void block_field(lua_State *L, int i, const char *name); // pushes the field's value
 void rules_apply(Spec *S, int block);                    // m.model's `parameters`
+// Calls `found` for every parameter, states aside, that a glob of the pattern matches. `who` is the list of
+// rules in messages; a glob that matches nothing is an error at `place`.
+void rules_match(Spec *S, const char *pattern, Place place, const char *who,
+                 void (*found)(Spec *S, const void *rule, uint32_t param), const void *rule);
+extern const char *const rules_precisions[];  // by Precision - PRECISION_FP32
+uint8_t rules_precision(lua_State *L);        // that the value on top names, else PRECISION_OPEN
 bool glob_matches(const char *glob, const char *text, int64_t *steps); // '*': any characters
 // Replaces the block at stack index i by one with this field set; false: it has none of the name.
 bool block_set(Spec *S, int i, const char *field, const char *value);
@@ -229,6 +237,15 @@ bool block_set(Spec *S, int i, const char *field, const char *value);
 
 void set_apply(Spec *S, int block); // options->sets; may replace the block at this stack index
 bool set_unused(Spec *S, const char *path, Text *error); // true: one reached nothing, told
+
+/* layout.c ------------------------------------------------------------------------------------ */
+
+// What a file of a layout returned, on top of the stack.
+typedef struct LayoutJob {
+    Layout *layout;
+    Arena *arena;
+} LayoutJob;
+void layout_read(Spec *S, const LayoutJob *job);
 
 /* routing.c ----------------------------------------------------------------------------------- */
 

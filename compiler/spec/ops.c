@@ -149,6 +149,18 @@ static int op_constant(lua_State *L) {
 
 /* Contractions -------------------------------------------------------------------------------- */
 
+// Whether the line that called matmul, through linear perhaps, is the user's: a precision that a
+// built-in block states is not what the user asked for.
+static bool is_stated_by_user(lua_State *L) {
+    lua_Debug ar;
+    for (int level = 1; lua_getstack(L, level, &ar); level++) {
+        lua_getinfo(L, "S", &ar);
+        if (*ar.source == '@') return true;
+        if (*ar.what != 'C' && strcmp(ar.source, "=dsl/ops.lua")) return false;
+    }
+    return false;
+}
+
 static int op_matmul(lua_State *L) {
     Spec *S = spec_of(L);
     uint32_t args[2] = { need_tensor(L, 1, "matmul", "x"), need_tensor(L, 2, "matmul", "w") };
@@ -165,6 +177,7 @@ static int op_matmul(lua_State *L) {
     if (weight && attr.mm.precision) { // stated here: rules may not change it
         uint32_t p = S->m->nodes[weight].attr.index;
         S->m->params[p].precision = attr.mm.precision;
+        S->m->params[p].precision_loc = is_stated_by_user(L) ? place_now(S) : (Loc){ 0 };
         S->origins[p].precision_final = true;
     }
     return push(L, id);

@@ -279,6 +279,10 @@ static Loc find_column(Spec *S, const Fault *fault, Place place) {
     return t.kind ? loc_of_token(place.loc, source->text, t) : whole_line(place.loc, s);
 }
 
+Loc place_of_word(Spec *S, Place place, const char *word) {
+    return find_column(S, &(Fault){ .word = word }, place);
+}
+
 /* Origins ------------------------------------------------------------------------------------- */
 
 uint32_t weight_of(const Model *m, uint32_t id, int *hops) {
@@ -353,8 +357,9 @@ static void push_diag(Spec *S, const Fault *fault) {
     S->steps += 1000 + (source ? (int64_t)source->bytes / 16
                                : 0); // a loop over errors reads the source each time
 
-    const char *notes[2];
+    const char *notes[3];
     int n_notes = 0;
+    if (fault->note) notes[n_notes++] = fault->note;
     for (int i = 0; i < 2; i++) {
         if (!fault->origin[i] || blamed) continue;
         text_clear(&S->notes[i]);

@@ -13,6 +13,7 @@ typedef struct Rule {
     bool has_init, has_decay, has_lr;
     uint8_t init, precision;
     double std, decay, lr;
+    Loc loc;
 } Rule;
 
 // '*' stands for any characters, dots too.
@@ -65,12 +66,18 @@ static void read_init(Spec *S, Place place, Rule *rule) {
         bad_value(S, place, rule->pattern, "init", "a number >= 0, \"zeros\" or \"ones\"");
 }
 
-static void read_precision(Spec *S, Place place, Rule *rule) {
-    static const char *const words[] = { "fp32", "bf16", "mxfp8" };
-    for (int i = 0; i < COUNT_OF(words); i++) {
-        if (lua_type(S->L, -1) == LUA_TSTRING && !strcmp(lua_tostring(S->L, -1), words[i]))
-            rule->precision = (uint8_t)(PRECISION_FP32 + i);
+const char *const rules_precisions[] = { "fp32", "bf16", "mxfp8" };
+
+uint8_t rules_precision(lua_State *L) {
+    for (int i = 0; i < 3; i++) {
+        if (lua_type(L, -1) == LUA_TSTRING && !strcmp(lua_tostring(L, -1), rules_precisions[i]))
+            return (uint8_t)(PRECISION_FP32 + i);
     }
+    return PRECISION_OPEN;
+}
+
+static void read_precision(Spec *S, Place place, Rule *rule) {
+    rule->precision = rules_precision(S->L);
     if (!rule->precision)
         bad_value(S, place, rule->pattern, "precision", "\"fp32\", \"bf16\" or \"mxfp8\"");
 }
@@ -114,7 +121,8 @@ static Rule read_rule(Spec *S, Place place, lua_Integer number) {
 
 /* Applying ------------------------------------------------------------------------------------ */
 
-static void apply_rule(Spec *S, const Rule *rule, uint32_t i) {
+static void apply_rule(Spec *S, const void *user, uint32_t i) {
+    const Rule *rule = user;
     Param *p = &S->m->params[i];
     if (rule->has_init && !p->init_final) {
         p->init = rule->init;
@@ -122,8 +130,10 @@ static void apply_rule(Spec *S, const Rule *rule, uint32_t i) {
     }
     if (rule->has_decay) p->decay = rule->decay;
     if (rule->has_lr) p->lr = rule->lr;
-    if (rule->precision && p->is_weight && !S->origins[i].precision_final)
+    if (rule->precision && p->is_weight && !S->origins[i].precision_final) {
         p->precision = rule->precision;
+        p->precision_loc = rule->loc;
+    }
 }
 
 // The last `parts` parts of an address.
@@ -133,7 +143,7 @@ static const char *ending(const char *address, int parts) {
     return at;
 }
 
-static _Noreturn void matches_nothing(Spec *S, Place place, const char *glob) {
+static _Noreturn void matches_nothing(Spec *S, Place place, const char *who, const char *glob) {
     const char *tail = glob, *star = strrchr(glob, '*');
     if (star) tail = star[1] == '.' ? star + 2 : star + 1;
     int parts = 1, n = 0;
@@ -148,27 +158,28 @@ static _Noreturn void matches_nothing(Spec *S, Place place, const char *glob) {
         .at = place, .word = glob, .plain = true, .hint = "moec check -v lists the addresses"
     };
     if (near) fault.hint = fault_hint(S, "did you mean '%.*s%s'?", (int)(tail - glob), glob, near);
-    fault_raise(S, &fault, "parameters: '%s' matches no parameter", glob);
+    fault_raise(S, &fault, "%s: '%s' matches no parameter", who, glob);
 }
 
-static void apply_pattern(Spec *S, const Rule *rule, Place place) {
+void rules_match(Spec *S, const char *pattern, Place place, const char *who,
+                 void (*found)(Spec *S, const void *rule, uint32_t param), const void *rule) {
     static const char gaps[] = ", \t\n";
-    if (!rule->pattern[strspn(rule->pattern, gaps)]) matches_nothing(S, place, rule->pattern);
-    for (const char *s = rule->pattern; *s;) {
+    if (!pattern[strspn(pattern, gaps)]) matches_nothing(S, place, who, pattern);
+    for (const char *s = pattern; *s;) {
         s += strspn(s, gaps);
         size_t n = strcspn(s, gaps);
         if (!n) break;
         const char *glob = lua_pushlstring(S->L, s, n);
-        bool found = false;
+        bool any = false;
         for (uint32_t i = 0; i < S->m->n_params; i++) {
             int64_t steps = 0;
             bool match = glob_matches(glob, model_name(S->m, S->m->params[i].addr), &steps);
             sandbox_charge(S, 1 + steps / 64);
             if (S->m->params[i].is_state || !match) continue;
-            apply_rule(S, rule, i);
-            found = true;
+            found(S, rule, i);
+            any = true;
         }
-        if (!found) matches_nothing(S, place, glob);
+        if (!any) matches_nothing(S, place, who, glob);
         lua_pop(S->L, 1);
         s += n;
     }
@@ -184,7 +195,8 @@ void rules_apply(Spec *S, int block) {
         int top = lua_gettop(L);
         lua_geti(L, -1, i);
         Rule rule = read_rule(S, place, i);
-        apply_pattern(S, &rule, place);
+        if (rule.precision) rule.loc = place_of_word(S, place, rule.pattern);
+        rules_match(S, rule.pattern, place, "parameters", apply_rule, &rule);
         lua_settop(L, top);
     }
     lua_pop(L, 1);

@@ -171,7 +171,13 @@ typedef struct Job {
     Spec *S;
     const char *path, *text;
     size_t bytes;
+    const LayoutJob *layout; // NULL: the file describes a model
 } Job;
+
+// The block that the file returned is one of this kind.
+static bool is_a(const Block *b, const char *name) {
+    return b && b->define->builtin && !strcmp(b->define->name, name);
+}
 
 static int run(lua_State *L) {
     const Job *job = lua_touserdata(L, 1);
@@ -180,13 +186,14 @@ static int run(lua_State *L) {
     place_add_source(S, job->path, job->text);
     const char *chunk = S->sources[0].chunk;
     sandbox_run(S, chunk, job->text, job->bytes, true, 0);
-    const Block *b = is_block(L, -1);
-    if (!b || strcmp(b->define->name, "model") || !b->define->builtin) {
+    const char *kind = job->layout ? "layout" : "model";
+    if (!is_a(is_block(L, -1), kind)) {
         Fault fault = { .at.loc = { .file = S->sources[0].file },
-                        .hint = "return m.model { ... }" };
-        fault_raise(S, &fault, "the file must return a model, it returns %s", describe(L, -1));
+                        .hint = fault_hint(S, "return m.%s { ... }", kind) };
+        fault_raise(S, &fault, "the file must return a %s, it returns %s", kind, describe(L, -1));
     }
-    trace(S, lua_gettop(L));
+    if (job->layout) layout_read(S, job->layout);
+    else trace(S, lua_gettop(L));
     return 0;
 }
 
@@ -245,34 +252,65 @@ static void close_lua(void *L) {
     lua_close(L);
 }
 
-Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options,
-                      Text *error) {
+// Runs the text with the model as the one that it makes, or that its layout is for.
+static bool run_text(Job job, Model *m, const SpecOptions *options, Text *error) {
     Spec spec = { .options = options, .eps = 1e-6, .fatal_ref = LUA_NOREF }, *S = &spec;
-    Model *result = NULL;
-    if (bytes > LIMIT_SOURCE) {
-        text_printf(error, "%s: error: the file has more than %d bytes\n", path, (int)LIMIT_SOURCE);
-        return NULL;
+    if (job.bytes > LIMIT_SOURCE) {
+        text_printf(error, "%s: error: the file has more than %d bytes\n", job.path,
+                    (int)LIMIT_SOURCE);
+        return false;
     }
     S->arena = arena_create();
-    S->m = model_create();
+    S->m = m;
     S->L = lua_newstate(allocate, S);
     if (!S->L) memory_fail(S->starved);
     Held held;
     memory_hold(&held, close_lua, S->L);
     *(Spec **)lua_getextraspace(S->L) = S;
-    S->folder = folder_of(S->arena, path);
-    char *copy = arena_strndup(S->arena, text, bytes); // ended by a zero, for the line of a message
-    copy = sandbox_text(copy, &bytes);
-    Job job = { S, path, copy, bytes };
-    if (run_protected(S, &job, error)) result = S->m;
+    S->folder = folder_of(S->arena, job.path);
+    // Ended by a zero, for the line of a message.
+    job.text = sandbox_text(arena_strndup(S->arena, job.text, job.bytes), &job.bytes);
+    job.S = S;
+    bool done = run_protected(S, &job, error);
     memory_drop(&held);
     lua_close(S->L);
-    if (!result && S->starved) memory_fail(S->starved); // whatever became of it in the spec
-    if (!result) model_destroy(S->m);
+    if (!done && S->starved) memory_fail(S->starved); // whatever became of it in the spec
     arena_destroy(S->arena);
     Text *texts[] = { &S->message, &S->hint, &S->notes[0], &S->notes[1], &S->rendered };
     for (int i = 0; i < COUNT_OF(texts); i++) text_finish(texts[i]);
-    return result;
+    return done;
+}
+
+Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options,
+                      Text *error) {
+    Model *m = model_create();
+    Job job = { .path = path, .text = text, .bytes = bytes };
+    if (run_text(job, m, options, error)) return m;
+    model_destroy(m);
+    return NULL;
+}
+
+bool spec_load_layout_text(const char *path, const char *text, size_t bytes, Model *model,
+                           Arena *arena, Layout *layout, Text *error) {
+    LayoutJob of_layout = { layout, arena };
+    Job job = { .path = path, .text = text, .bytes = bytes, .layout = &of_layout };
+    bool done = run_text(job, model, NULL, error);
+    model->addr = 0;
+    model->loc = (Loc){ 0 };
+    return done;
+}
+
+bool spec_load_layout(const char *path, Model *model, Arena *arena, Layout *layout, Text *error) {
+    Arena *scratch = arena_create();
+    char *text;
+    size_t bytes;
+    bool done = false;
+    if (file_read(path, scratch, &text, &bytes) != OK)
+        text_printf(error, "moec: error: %s\n", status_message());
+    else
+        done = spec_load_layout_text(path, text, bytes, model, arena, layout, error);
+    arena_destroy(scratch);
+    return done;
 }
 
 Model *spec_load(const char *path, const SpecOptions *options, Text *error) {

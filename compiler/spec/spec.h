@@ -3,6 +3,7 @@
 #ifndef MOEC_SPEC_H
 #define MOEC_SPEC_H
 
+#include "compiler/layout/layout.h"
 #include "compiler/model/model.h"
 
 typedef struct SpecArg { const char *key, *value; } SpecArg;  // key=value from the command line
@@ -22,5 +23,13 @@ typedef struct SpecOptions {
 Model *spec_load(const char *path, const SpecOptions *options, Text *error);
 // The same from memory; `path` is the name in messages and the base of m.include.
 Model *spec_load_text(const char *path, const char *text, size_t bytes, const SpecOptions *options, Text *error);
+
+// Runs a file that returns an m.layout, in the same sandbox, for a model that spec_load made: its
+// `placement` is asked for every layer and expert of the model, and its rules of precision become the
+// model's. Fields that it leaves out keep what *layout says; arrays live in `arena`. False: as above, and the
+// model may have some of the rules.
+bool spec_load_layout(const char *path, Model *model, Arena *arena, Layout *layout, Text *error);
+bool spec_load_layout_text(const char *path, const char *text, size_t bytes, Model *model, Arena *arena,
+                           Layout *layout, Text *error);
 
 #endif

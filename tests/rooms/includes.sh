@@ -15,10 +15,10 @@ declare -A may=(
     [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device runtime/comm"
     [runtime/train]="runtime/base runtime/plan runtime/comm runtime/exec"
     [compiler/model]="runtime/base"
-    [compiler/spec]="runtime/base compiler/model"
+    [compiler/spec]="runtime/base compiler/model compiler/layout"
     [compiler/kernel]="runtime/base runtime/plan compiler/model"
     [compiler/codegen]="runtime/base runtime/plan runtime/jit compiler/model compiler/kernel"
-    [compiler/layout]="runtime/base runtime/plan"
+    [compiler/layout]="runtime/base runtime/plan compiler/model"
     [compiler/lower]="runtime/base runtime/plan compiler/layout compiler/model compiler/kernel"
     [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/comm runtime/exec runtime/train compiler/model compiler/spec compiler/layout compiler/lower"
 )
