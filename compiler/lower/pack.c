@@ -167,8 +167,8 @@ static bool emit_pack(Lower *l, PlanProgram *program, const Pack *pack) {
     for (uint32_t i = 0; i < kernel->n_args; i++) {
         bool read = kernel->args[i].is_const;
         *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) =
-            (PlanOperand){ emit_buffer(plan, program, read ? &from : &to),
-                           read ? OPERAND_READ : OPERAND_WRITE, 0 };
+            (PlanOperand){ .buffer = emit_buffer(plan, program, read ? &from : &to),
+                           .mode = read ? OPERAND_READ : OPERAND_WRITE };
     }
     *ARENA_PUSH(plan->arena, program->instrs, program->n_instrs, program->cap_instrs) = instr;
     return true;

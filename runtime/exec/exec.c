@@ -17,10 +17,12 @@ static Status map_regions(Exec *exec, bool small_pages) {
     for (int region = 0; region < N_REGIONS; region++) {
         int64_t bytes = exec->plan->region_bytes[region];
         void *at = NULL;
+        if (region == REGION_sym) continue;
         if (bytes)
             TRY(exec->api->alloc(exec->device, bytes, small_pages, region_names[region], &at));
         exec->regions[region] = at;
     }
+    TRY(window_open(exec));
     return stage_images(exec);
 }
 
@@ -35,7 +37,9 @@ static void expand_program(Exec *exec, uint32_t number) {
         for (uint32_t k = 0; k < n * trips; k++) {
             const PlanOperand *operand = &program->operands[instr->operands + k % n];
             const PlanBuffer *b = &program->buffers[operand->buffer];
-            args[k] = exec->regions[b->region] + b->offset + k / n * operand->step;
+            bool remote = operand_is_remote(operand->mode);
+            int64_t at = remote ? exec->tables[number][instr->operands + k % n] : b->offset;
+            args[k] = exec->regions[b->region] + at + k / n * operand->step;
         }
         bool launch = instr->op == PLAN_launch;
         launches[i] = (Launch){ launch ? &exec->kernels[instr->kernel] : NULL, args };
@@ -64,6 +68,7 @@ static void give_back(void *user) {
     }
     stage_release(exec);
     cross_release(exec);
+    window_close(exec);
     for (int region = 0; exec->device && region < N_REGIONS; region++) {
         exec->api->release(exec->device, exec->regions[region], exec->plan->region_bytes[region]);
         exec->regions[region] = NULL;
@@ -142,7 +147,7 @@ uint32_t exec_number(const Exec *exec, const PlanProgram *program) {
 
 static void fence_regions(const Exec *exec, bool closed) {
     for (int region = 0; FENCED && exec->api->on_host && region < N_REGIONS; region++)
-        if (exec->regions[region])
+        if (exec->regions[region] && region != REGION_sym) // others are at work in it
             fence(exec->regions[region], exec->plan->region_bytes[region], closed);
 }
 
@@ -151,7 +156,9 @@ static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t
     const PlanInstr *instr = &program->instrs[i];
     for (uint32_t k = 0; FENCED && exec->api->on_host && k < instr->n_operands; k++) {
         const PlanOperand *operand = &program->operands[instr->operands + k];
-        int64_t whole = program->buffers[operand->buffer].bytes;
+        const PlanBuffer *buffer = &program->buffers[operand->buffer];
+        int64_t whole = buffer->bytes;
+        if (buffer->region == REGION_sym) continue;
         fence(args[k], operand->step ? operand->step : whole, closed);
     }
 }
@@ -188,6 +195,7 @@ Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
 // A NaN as a float, far out of any range as an index.
 static Status poison_act(Exec *exec) {
     enum { NOT_A_NUMBER = 0x7fc00000 };
+    TRY(window_poison(exec, NOT_A_NUMBER));
     if (!exec->regions[REGION_act]) return OK;
     return exec->api->fill(exec->device, exec->regions[REGION_act], NOT_A_NUMBER,
                            exec->plan->region_bytes[REGION_act]);

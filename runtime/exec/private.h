@@ -58,6 +58,7 @@ struct Exec {
     uint32_t n_sends;
     void *bounce[2];          // out, in; where kernels do not work in the host's memory
     int64_t bounce_bytes;
+    int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
     Held held;                // what lies on the device
 };
 
@@ -70,6 +71,11 @@ Status cross_create(Exec *exec);
 void cross_release(Exec *exec);
 Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, const PlanRow *row);
 Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
+
+/* window.c: region sym */
+Status window_open(Exec *exec);
+Status window_poison(Exec *exec, uint32_t word);  // all ranks of dp together
+void window_close(Exec *exec);
 
 /* stage.c: all of it does nothing on a CPU, but for the images */
 Status stage_images(Exec *exec);                  // the host's images of regions that are mapped

@@ -18,7 +18,9 @@
 //               in whole; what is written in steps is read in steps, what each trip writes anew
 //               only inside; every buffer of act they touch lives through all of it
 //   lives       accesses lie inside [first, last]
-//   clash       no two buffers of act share bytes while both live; act's size and lower bound
+//   clash       no two buffers of act, or of sym, share bytes while both live; act's size and lower bound
+//   remote      what other ranks read and write lies in sym; between uses of its bytes by several ranks,
+//               over all rows, the ranks meet
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
 //   order       act is read after a write in the same microbatch; who may write which region
 //   gradients   of every trained parameter cleared and written, the parameter updated once
@@ -26,7 +28,7 @@
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_crossing.c what crosses
-// ranks, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
+// ranks, check_remote.c what they read and write of each other, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
 
@@ -330,6 +332,7 @@ static Status check_regions(const Plan *plan) {
         if (need[twins[i]] || plan->region_bytes[twins[i]])
             need[twins[i]] = max_i64(need[twins[i]], trained);
     }
+    need[REGION_sym] = plan_window(plan) + plan_tables(plan);
     for (int i = 0; i < N_REGIONS; i++) {
         int64_t bytes = plan->region_bytes[i];
         if (bytes < need[i] || bytes > round_up(need[i], PAGE)) {

@@ -50,6 +50,9 @@ Status check_order(const ProgramCheck *c);
 Status check_gradients(const ProgramCheck *c);
 /* check_crossing.c */
 Status check_crossing(const ProgramCheck *c, uint32_t number);
+/* check_remote.c */
+Status check_remote_operand(const ProgramCheck *c, uint32_t number, const PlanOperand *operand);
+Status check_remote(const ProgramCheck *c);       // needs phases, lives
 /* check_repeat.c */
 Status check_repeats(const ProgramCheck *c);      // their form: before anything else reads them
 Status check_repeat_flow(const ProgramCheck *c);

@@ -167,6 +167,7 @@ static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *o
     bool now = written == 1 + c->phase[number];
     switch ((Region)buffer->region) {
     case REGION_act:
+    case REGION_sym:
         if (!now) {
             REFUSE_ACCESS(
                 c, "order", number, buffer,
@@ -258,10 +259,10 @@ Status check_order(const ProgramCheck *c) {
         const PlanInstr *instr = &program->instrs[i];
         const PlanOperand *operands = check_operands(program, instr);
         for (uint32_t j = 0; j < instr->n_operands; j++) {
-            if (operands[j].mode != OPERAND_WRITE) TRY(check_read(&flow, i, &operands[j]));
+            if (operand_reads(operands[j].mode)) TRY(check_read(&flow, i, &operands[j]));
         }
         for (uint32_t j = 0; j < instr->n_operands; j++) {
-            if (operands[j].mode == OPERAND_READ) continue;
+            if (!operand_writes(operands[j].mode)) continue;
             TRY(check_write(&flow, i, &operands[j]));
             flow.written[operands[j].buffer] = 1 + c->phase[i];
         }
@@ -285,7 +286,7 @@ static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
             const PlanOperand *operand = &program->operands[instr->operands + j];
             const PlanBuffer *buffer = &program->buffers[operand->buffer];
             Phase phase = c->phase[i];
-            if (operand->mode == OPERAND_READ) continue;
+            if (!operand_writes(operand->mode)) continue;
             if (phase == PHASE_BEFORE && operand->mode == OPERAND_WRITE) {
                 spans_add(&spans->cleared[buffer->region], c->scratch, buffer->offset,
                           buffer->bytes);

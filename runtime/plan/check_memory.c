@@ -8,7 +8,7 @@
 
 static Status check_life(const ProgramCheck *c, const PlanBuffer *buffer) {
     int32_t last = (int32_t)c->program->n_instrs - 1;
-    if (buffer->region != REGION_act) {
+    if (!plan_region_is_placed(buffer->region)) {
         if (buffer->first == 0 && buffer->last == max_i64(last, 0)) return OK;
         REFUSE("lives", "program \"%s\", buffer \"%s\": expected to live 0..%d in %s, found %d..%d",
                c->program->name, buffer->name, last, plan_region_words[buffer->region],
@@ -110,15 +110,16 @@ static void sweep_out(Sweep *sweep, const PlanBuffer *buffer) {
     sweep->rounded -= round_up(buffer->bytes, PLAN_GRAIN);
 }
 
-Status check_clashes(const ProgramCheck *c) {
+// The sweep over the buffers of one region.
+static Status sweep_region(const ProgramCheck *c, Region region, Sweep *sweep) {
     const PlanProgram *program = c->program;
     const PlanBuffer **in = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
     const PlanBuffer **out = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
-    Sweep sweep = { .c = c,
-                    .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers) };
+    *sweep = (Sweep){ .c = c,
+                      .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers) };
     uint32_t n = 0;
     for (uint32_t i = 0; i < program->n_buffers; i++) {
-        if (program->buffers[i].region == REGION_act) in[n++] = &program->buffers[i];
+        if (program->buffers[i].region == region) in[n++] = &program->buffers[i];
     }
     memcpy(out, in, n * sizeof *in);
     if (n) {
@@ -126,9 +127,17 @@ Status check_clashes(const ProgramCheck *c) {
         qsort(out, n, sizeof *out, by_last);
     }
     for (uint32_t i = 0, o = 0; i < n; i++) {
-        while (out[o]->last < in[i]->first) sweep_out(&sweep, out[o++]);
-        TRY(sweep_in(&sweep, in[i]));
+        while (out[o]->last < in[i]->first) sweep_out(sweep, out[o++]);
+        TRY(sweep_in(sweep, in[i]));
     }
+    return OK;
+}
+
+Status check_clashes(const ProgramCheck *c) {
+    const PlanProgram *program = c->program;
+    Sweep sweep;
+    TRY(sweep_region(c, REGION_sym, &sweep));
+    TRY(sweep_region(c, REGION_act, &sweep));
     // The planner may count bytes or whole grains; both are honest.
     if (program->act_bytes < sweep.end || program->act_bytes > round_up(sweep.end, PLAN_GRAIN)) {
         REFUSE("clash",

@@ -74,7 +74,7 @@ static Status check_pack(const Plan *plan, const PlanProgram *pack, Arena *scrat
 static bool writes(const PlanProgram *program, const PlanInstr *instr, const PlanBuffer *buffer) {
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         const PlanBuffer *to = operand_buffer(program, instr, i);
-        if (program->operands[instr->operands + i].mode == OPERAND_READ) continue;
+        if (!operand_writes(program->operands[instr->operands + i].mode)) continue;
         if (to->region == buffer->region && to->offset < buffer->offset + buffer->bytes &&
             buffer->offset < to->offset + to->bytes)
             return true;

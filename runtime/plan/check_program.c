@@ -100,10 +100,13 @@ static Status check_references(const ProgramCheck *c) {
     }
     for (uint32_t i = 0; i < program->n_operands; i++) {
         const PlanOperand *operand = &program->operands[i];
-        if (operand->buffer >= program->n_buffers || operand->mode > OPERAND_INPLACE) {
+        if (operand->buffer >= program->n_buffers || operand->mode >= N_OPERAND_MODES ||
+            operand->group >= N_GROUPS) {
             REFUSE_IN(c, "references",
-                      "operand %u: expected a buffer below %u and a mode below %d, found %u and %d",
-                      i, program->n_buffers, OPERAND_INPLACE + 1, operand->buffer, operand->mode);
+                      "operand %u: expected a buffer below %u, a mode below %d and a group below %d, "
+                      "found %u, %d and %d",
+                      i, program->n_buffers, N_OPERAND_MODES, N_GROUPS, operand->buffer, operand->mode,
+                      operand->group);
         }
     }
     return OK;
@@ -115,15 +118,18 @@ static Status check_operand(const ProgramCheck *c, uint32_t number, const PlanKe
                             uint32_t i, const PlanOperand *operand) {
     const PlanArg *arg = &kernel->args[i];
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
-    if (buffer->dtype != arg->dtype) {
+    bool remote = operand_is_remote(operand->mode);
+    if (remote) TRY(check_remote_operand(c, number, operand));
+    Dtype dtype = remote ? DTYPE_I64 : (Dtype)buffer->dtype;
+    if (dtype != arg->dtype) {
         REFUSE_IN(
             c, "launch",
             "instruction %u, buffer \"%s\": expected %s for parameter \"%s\" of kernel \"%s\", "
             "found %s",
             number, buffer->name, dtype_name(arg->dtype), arg->name, kernel->entry,
-            dtype_name(buffer->dtype));
+            dtype_name(dtype));
     }
-    if (arg->is_const != (operand->mode == OPERAND_READ)) {
+    if (arg->is_const != (remote || operand->mode == OPERAND_READ)) {
         REFUSE_IN(c, "launch",
                   "instruction %u, buffer \"%s\": expected mode %s for the %s parameter \"%s\" of "
                   "kernel \"%s\", found %s",
@@ -152,7 +158,7 @@ static Status check_launches(const ProgramCheck *c) {
         for (uint32_t j = 0; j < instr->n_operands; j++) {
             TRY(check_operand(c, i, kernel, j, &operands[j]));
             for (uint32_t k = 0; k < j; k++) {
-                bool writes = operands[j].mode != OPERAND_READ || operands[k].mode != OPERAND_READ;
+                bool writes = operand_writes(operands[j].mode) || operand_writes(operands[k].mode);
                 if (writes && operands[j].buffer == operands[k].buffer) {
                     REFUSE_IN(c, "alias",
                               "instruction %u: expected a written buffer once, found \"%s\" twice",
@@ -255,6 +261,7 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_lives(&c));
     TRY(check_repeat_flow(&c));
     TRY(check_clashes(&c));
+    TRY(check_remote(&c));
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));
     return OK;

@@ -68,11 +68,11 @@ static Status check_access(const ProgramCheck *c, const PlanRepeat *repeat, int6
                            const PlanOperand *operand, Use *use) {
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
     int64_t last = (int64_t)repeat->first + repeat->n - 1;
-    if (buffer->region == REGION_act && (buffer->first > repeat->first || buffer->last < last))
+    if (plan_region_is_placed(buffer->region) && (buffer->first > repeat->first || buffer->last < last))
         REFUSE_REPEAT(c, number,
                       "buffer \"%s\": expected a life over the whole repeat %d..%lld, found %d..%d",
                       buffer->name, repeat->first, (long long)last, buffer->first, buffer->last);
-    bool writes = operand->mode != OPERAND_READ, pieces = operand->step != 0;
+    bool writes = operand_writes(operand->mode), pieces = operand->step != 0;
     if (use->touched && (use->wrote_pieces || (writes && pieces)) && use->step != operand->step)
         REFUSE_REPEAT(c, number,
                       "buffer \"%s\": expected one step for what is written in pieces, found %lld "

@@ -10,6 +10,7 @@
 #include "runtime/plan/words.h"
 
 #include <limits.h>
+#include <stdio.h>
 
 typedef struct Parser {
     const char *text, *at, *end;
@@ -332,6 +333,9 @@ static void parse_head(Parser *p) {
     int64_t peak = count(p, "bytes"), sum = 0;
     newline(p);
     for (int i = 0; i < N_REGIONS; i++) {
+        char words[40];
+        snprintf(words, sizeof words, "region %s ", plan_region_words[i]);
+        if (plan_region_is_rare(i) && !ahead(p, words)) continue;
         literal(p, "region ");
         literal(p, plan_region_words[i]);
         literal(p, " ");
@@ -537,12 +541,16 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
         parse_what(p, instr);
         instr->operands = program->n_operands;
         while (accept(p, " ")) {
-            int mode = word(p, plan_mode_words, OPERAND_INPLACE + 1, 0, "a mode (<, >, +=, =)");
+            int mode = word(p, plan_mode_words, N_OPERAND_MODES, 0, "a mode (<, >, +=, =, >>, <<)");
             literal(p, " ");
             uint32_t buffer = reference(p, &p->buffers, "a buffer");
             PlanOperand *operand =
                 ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands);
-            *operand = (PlanOperand){ buffer, (uint8_t)mode, 0 };
+            *operand = (PlanOperand){ .buffer = buffer, .mode = (uint8_t)mode };
+            if (operand_is_remote(mode)) {
+                literal(p, " ");
+                operand->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+            }
             if (accept(p, " step ")) operand->step = address(p);
             instr->n_operands++;
         }

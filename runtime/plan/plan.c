@@ -29,16 +29,46 @@ PlanProgram *plan_program(const Plan *plan, const char *name) {
     return NULL;
 }
 
-int32_t plan_group_size(const Plan *plan, PlanGroup group) {
-    static const uint8_t axes[N_GROUPS] = {
+static const uint8_t group_axes[N_GROUPS] = {
 #define X(name, set) set,
-        PLAN_GROUPS(X)
+    PLAN_GROUPS(X)
 #undef X
-    };
+};
+
+int32_t plan_group_size(const Plan *plan, PlanGroup group) {
     int32_t n = 1;
     for (int axis = 0; axis < N_AXES; axis++)
-        if (axes[group] >> axis & 1) n *= plan->mesh.size[axis];
+        if (group_axes[group] >> axis & 1) n *= plan->mesh.size[axis];
     return n;
+}
+
+bool plan_group_holds(PlanGroup group, PlanGroup inner) {
+    return (group_axes[group] & group_axes[inner]) == group_axes[inner];
+}
+
+int64_t plan_window(const Plan *plan) {
+    int64_t end = 0;
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        for (uint32_t i = 0; i < program->n_buffers; i++) {
+            const PlanBuffer *buffer = &program->buffers[i];
+            if (buffer->region == REGION_sym) end = max_i64(end, buffer->offset + buffer->bytes);
+        }
+    }
+    return round_up(end, PLAN_GRAIN);
+}
+
+int64_t plan_tables(const Plan *plan) {
+    int64_t bytes = 0;
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        for (uint32_t i = 0; i < program->n_operands; i++) {
+            const PlanOperand *operand = &program->operands[i];
+            if (operand_is_remote(operand->mode))
+                bytes += 8 * (int64_t)plan_group_size(plan, (PlanGroup)operand->group);
+        }
+    }
+    return bytes;
 }
 
 int32_t plan_ranks(const Plan *plan) {

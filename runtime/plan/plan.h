@@ -15,6 +15,8 @@
 //   packed    weights as kernels read them, in the precision they compute in (kernel.h: pack); made from
 //             `weights` by program "pack" after init or load, and by the update segment of "step"
 //   act       everything else a program computes                 as placed; programs share it
+//   sym       what a program computes and other ranks read or write by address: a window of the
+//             transport; the tables of those addresses follow its buffers (plan_window)
 //   io        inputs the host writes, outputs and metrics it reads
 //   scalars   step scalars (ScalarSlot below)
 //
@@ -40,7 +42,7 @@ typedef enum Dtype {
     N_DTYPES
 } Dtype;
 
-#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(packed) X(act) X(io) X(scalars)
+#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(packed) X(act) X(io) X(scalars) X(sym)
 typedef enum Region {
 #define X(name) REGION_##name,
     PLAN_REGIONS(X)
@@ -123,7 +125,18 @@ typedef enum PlanLane {
 } PlanLane;
 
 typedef enum PlanInit { PLAN_INIT_NORMAL, PLAN_INIT_ZEROS, PLAN_INIT_ONES } PlanInit;
-typedef enum OperandMode { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_INPLACE } OperandMode; // < > += =
+// put and get reach a buffer of sym on every member of a group: what the kernel has is a table of int64
+// [members], the address of that buffer on each. check_remote.c has what must lie between them.
+#define PLAN_MODES(X) X(READ, "<") X(WRITE, ">") X(ADD, "+=") X(INPLACE, "=") X(PUT, ">>") X(GET, "<<")
+typedef enum OperandMode {
+#define X(name, word) OPERAND_##name,
+    PLAN_MODES(X)
+#undef X
+    N_OPERAND_MODES
+} OperandMode;
+static inline bool operand_is_remote(int mode) { return mode == OPERAND_PUT || mode == OPERAND_GET; }
+static inline bool operand_writes(int mode) { return mode != OPERAND_READ && mode != OPERAND_GET; }
+static inline bool operand_reads(int mode) { return mode != OPERAND_WRITE && mode != OPERAND_PUT; }
 
 typedef struct PlanParam {
     const char *name;            // address: "layers.3.ffn.experts.w_in"
@@ -140,7 +153,7 @@ typedef struct PlanBuffer {
     uint8_t dtype, region;
     uint8_t n_dims; int64_t dims[PLAN_MAX_DIMS];
     int64_t offset, bytes;
-    int32_t first, last;         // instructions; act only, else 0 .. last instruction
+    int32_t first, last;         // instructions; act and sym only, else 0 .. last instruction
     const char *loc;             // "models/tiny.lua:14" or NULL
 } PlanBuffer;
 
@@ -175,7 +188,7 @@ typedef struct PlanKernel {
 typedef struct PlanSource { const char *text; int64_t bytes; Hash hash; } PlanSource;
 
 // In the order of the kernel's args. `step`: bytes by which its address moves on with each trip of a repeat.
-typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step; } PlanOperand;
+typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step; uint8_t group; /* put, get: PlanGroup */ } PlanOperand;
 typedef struct PlanInstr {
     uint32_t kernel;             // launch
     uint32_t operands, n_operands; // first, in program->operands
@@ -230,6 +243,11 @@ PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
 int32_t plan_ranks(const Plan *plan);                          // of all stages
 int32_t plan_group_size(const Plan *plan, PlanGroup group);
+bool plan_group_holds(PlanGroup group, PlanGroup inner);       // are members of `inner` members of `group`?
+// Bytes of sym that other ranks reach: to the end of its highest buffer, in whole grains. Behind them lie
+// the tables of puts and gets, int64 [members] each, in the order of programs and operands.
+int64_t plan_window(const Plan *plan);
+int64_t plan_tables(const Plan *plan);                         // bytes of all tables
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

@@ -155,8 +155,10 @@ static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t n
             break;
         }
         const PlanOperand *operand = &program->operands[at];
-        add_word(out, " ", plan_mode_words, OPERAND_INPLACE + 1, operand->mode);
+        add_word(out, " ", plan_mode_words, N_OPERAND_MODES, operand->mode);
         add_named(out, " ", buffer_name(program, operand->buffer));
+        if (operand_is_remote(operand->mode))
+            add_word(out, " ", plan_group_words, N_GROUPS, operand->group);
         if (operand->step) text_printf(out, " step 0x%llx", (unsigned long long)operand->step);
     }
     text_add(out, "\n");
@@ -242,6 +244,7 @@ void plan_print_text(const Plan *plan, bool locations, Text *out) {
     add_int(out, "peak ", plan_peak(plan));
     text_add(out, "\n");
     for (int region = 0; region < N_REGIONS; region++) {
+        if (plan_region_is_rare(region) && !plan->region_bytes[region]) continue;
         text_printf(out, "region %s %lld\n", plan_region_words[region],
                     (long long)plan->region_bytes[region]);
     }

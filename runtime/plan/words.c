@@ -39,7 +39,11 @@ const char *const plan_lane_words[N_LANES] = {
 };
 
 const char *const plan_init_words[] = { "normal", "zeros", "ones" };
-const char *const plan_mode_words[] = { "<", ">", "+=", "=" };
+const char *const plan_mode_words[N_OPERAND_MODES] = {
+#define X(name, word) word,
+    PLAN_MODES(X)
+#undef X
+};
 
 bool plan_bare_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -13,7 +13,16 @@ extern const char *const plan_axis_words[N_AXES];
 extern const char *const plan_group_words[N_GROUPS];
 extern const char *const plan_op_words[N_PLAN_OPS];
 extern const char *const plan_lane_words[N_LANES];
-extern const char *const plan_mode_words[OPERAND_INPLACE + 1];
+extern const char *const plan_mode_words[N_OPERAND_MODES];
+
+// Regions that few plans have: a plan says nothing of one without bytes.
+static inline bool plan_region_is_rare(int region) {
+    return region > REGION_scalars;
+}
+// Where buffers live for a part of a program.
+static inline bool plan_region_is_placed(int region) {
+    return region == REGION_act || region == REGION_sym;
+}
 
 // May the byte stand in a name without quotes?
 bool plan_bare_byte(char c);

@@ -71,11 +71,9 @@ static void *run_thread(void *user) {
 }
 
 // Runs every rank of a mesh; each has its stage's plan.
-static void run_ranks(Rank *ranks, int pp, int dp) {
+static void run_plans(Rank *ranks, int pp, int dp, Plan *const *plans) {
     Comm *comms[MOST];
-    Plan *plans[MOST];
     comm_local(pp * dp, 60, comms);
-    for (int stage = 0; stage < pp; stage++) plans[stage] = sample_ranks(pp, dp, stage);
     for (int i = 0; i < pp * dp; i++) {
         ranks[i] = (Rank){ .comm = comms[i], .plan = plans[i / dp] };
         if (pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i])) fail_msg("no thread");
@@ -84,6 +82,12 @@ static void run_ranks(Rank *ranks, int pp, int dp) {
     for (int stage = 0; stage < pp; stage++) plan_destroy(plans[stage]);
     for (int i = 0; i < pp * dp; i++)
         if (ranks[i].message[0]) fail_msg("rank %d: %s", i, ranks[i].message);
+}
+
+static void run_ranks(Rank *ranks, int pp, int dp) {
+    Plan *plans[MOST];
+    for (int stage = 0; stage < pp; stage++) plans[stage] = sample_ranks(pp, dp, stage);
+    run_plans(ranks, pp, dp, plans);
 }
 
 // Every rank gathers x, cuts the first n numbers, and gets number `rank` of those from everybody.
@@ -140,6 +144,23 @@ static void test_lanes(void **state) {
     comm_close(comms[1]);
 }
 
+// Ranks that write and read each other's memory, row after row, through one address.
+static void test_remote(void **state) {
+    (void)state;
+    for (int microbatches = 1; microbatches <= 3; microbatches++) {
+        Rank ranks[MOST];
+        Plan *plan = sample_remote(microbatches);
+        run_plans(ranks, 1, 2, &plan);
+        for (int i = 0; i < RUNS * 4; i++) {
+            float x0 = (float)token(0, i / 4, i % 4), x1 = (float)token(1, i / 4, i % 4);
+            for (int m = 0; m < 2; m++) {
+                float put = (float)(1 + m), want = 5 * (x0 + 10 * x1) + x0 * put + x1 * put;
+                assert_true(ranks[m].y[i / 4][i % 4] == want);
+            }
+        }
+    }
+}
+
 // A plan of more ranks than were started, and one of another stage.
 static void test_refused(void **state) {
     (void)state;
@@ -157,6 +178,7 @@ int main(void) {
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_lanes),
+        cmocka_unit_test(test_remote),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("exec.cross", tests, set_up, tear_down);

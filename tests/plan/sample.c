@@ -104,7 +104,7 @@ static uint32_t find_buffer(const PlanProgram *program, const char *name) {
 static void add_operands(PlanProgram *program, PlanInstr *instr, const char *operands) {
     instr->operands = program->n_operands;
     for (const char *at = operands; *at;) {
-        static const char *const modes[] = { "<", ">", "+=", "=" };
+        static const char *const modes[] = { "<", ">", "+=", "=", ">>", "<<" };
         char mode[4], name[32];
         int n = 0;
         if (sscanf(at, "%3s %31[a-z_0-9]%n", mode, name, &n) != 2) abort();
@@ -113,9 +113,10 @@ static void add_operands(PlanProgram *program, PlanInstr *instr, const char *ope
         PlanOperand *operand =
             ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands);
         operand->buffer = find_buffer(program, name);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < N_OPERAND_MODES; i++) {
             if (!strcmp(modes[i], mode)) operand->mode = (uint8_t)i;
         }
+        if (operand_is_remote(operand->mode)) operand->group = GROUP_ep;
         instr->n_operands++;
     }
     program->segments[program->n_segments - 1].n++;
@@ -155,10 +156,10 @@ static void finish_program(Plan *plan, PlanProgram *program) {
     program->act_bytes = program->act_bound = 0;
     for (uint32_t i = 0; i < program->n_buffers; i++) {
         PlanBuffer *buffer = &program->buffers[i];
-        if (buffer->region != REGION_act) {
+        if (buffer->region != REGION_act && buffer->region != REGION_sym) {
             buffer->first = 0;
             buffer->last = program->n_instrs ? (int32_t)program->n_instrs - 1 : 0;
-        } else {
+        } else if (buffer->region == REGION_act) {
             program->act_bytes = max_i64(program->act_bytes, buffer->offset + buffer->bytes);
         }
         int64_t *region = &plan->region_bytes[buffer->region];
@@ -190,6 +191,7 @@ void sample_finish(Plan *plan) {
     plan->region_bytes[REGION_grads] = trained;
     plan->region_bytes[REGION_moment1] = plan->region_bytes[REGION_moment2] = trained;
     plan->region_bytes[REGION_scalars] = N_SCALARS * 4;
+    plan->region_bytes[REGION_sym] = plan_window(plan) + plan_tables(plan);
 }
 
 /* The sample ---------------------------------------------------------------------------------- */
@@ -460,6 +462,65 @@ Plan *sample_ranks(int pp, int dp, int stage) {
     if (pp > 1) add_stage(plan, program, stage);
     else add_group(plan, program, dp);
     sample_row(program, 0, 0);
+    sample_finish(plan);
+    return plan;
+}
+
+/* Memory of other ranks ----------------------------------------------------------------------- */
+
+#define SERIAL "    (void)tile_begin; (void)tile_end;\n"
+
+static void add_remote_kernels(Plan *plan) {
+    sample_kernel(plan, "real", "const i32 tokens, mut f32 x",
+                  SERIAL "    for (int i = 0; i < 4; i++) x[i] = (float)tokens[i];", 1);
+    sample_kernel(plan, "members", "mut i32 all", SERIAL "    all[0] = 0; all[1] = 1;", 1);
+    sample_kernel(plan, "spread", "const f32 x, const i32 own, const i64 rows",
+                  SERIAL "    for (int m = 0; m < 2; m++)\n"
+                         "        for (int i = 0; i < 4; i++)\n"
+                         "            ((float *)rows[m])[4 * own[0] + i] = x[i] * (float)(1 + m);", 1);
+    sample_kernel(plan, "join", "const f32 rows, mut f32 more",
+                  SERIAL "    for (int i = 0; i < 4; i++) more[i] = rows[i] + 10 * rows[4 + i];", 1);
+    sample_kernel(plan, "fetch", "const i64 more, mut f32 y",
+                  SERIAL "    for (int i = 0; i < 4; i++)\n"
+                         "        y[i] = ((float *)more[0])[i] + 2 * ((float *)more[1])[i];", 1);
+    sample_kernel(plan, "end", "const f32 back, const f32 rows, mut f32 y",
+                  SERIAL "    for (int i = 0; i < 4; i++) y[i] += back[i] + rows[4 + i];", 1);
+}
+
+Plan *sample_remote(int microbatches) {
+    Plan *plan = plan_create();
+    plan->model = "remote";
+    plan->tokens = plan->sequence = 4;
+    plan->microbatches = microbatches;
+    plan->mesh = (PlanMesh){ { 1, 1, 2 }, 0 };
+    PlanProgram *program = sample_program(plan, "eval");
+    sample_source(plan, prelude);
+    add_remote_kernels(plan);
+    add_io(program);
+    sample_buffer(program, "x", DTYPE_F32, REGION_act, 0, 4, 0, 9);
+    sample_buffer(program, "all", DTYPE_I32, REGION_act, PLAN_GRAIN, 2, 1, 2);
+    sample_buffer(program, "own", DTYPE_I32, REGION_act, 2 * PLAN_GRAIN, 2, 2, 9);
+    sample_buffer(program, "rows", DTYPE_F32, REGION_sym, 0, 8, 2, 11);
+    sample_buffer(program, "more", DTYPE_F32, REGION_sym, PLAN_GRAIN, 4, 5, 7);
+    sample_buffer(program, "back", DTYPE_F32, REGION_sym, PLAN_GRAIN, 8, 8, 11);
+    sample_segment(program, "forward");
+    sample_instr(plan, program, "real", "< tokens, > x");
+    sample_instr(plan, program, "members", "> all");
+    sample_crossing(program, PLAN_exchange, GROUP_ep, 0, "< all, > own");
+    sample_instr(plan, program, "spread", "< x, < own, >> rows");
+    sample_crossing(program, PLAN_barrier, GROUP_dp, 0, "");
+    sample_instr(plan, program, "join", "< rows, > more");
+    sample_crossing(program, PLAN_barrier, GROUP_ep, 0, "");
+    sample_instr(plan, program, "fetch", "<< more, > y");
+    sample_segment(program, "backward");
+    sample_crossing(program, PLAN_barrier, GROUP_ep, 0, "");
+    sample_instr(plan, program, "spread", "< x, < own, >> back");
+    sample_crossing(program, PLAN_barrier, GROUP_ep, 0, "");
+    sample_instr(plan, program, "end", "< back, < rows, += y");
+    for (int i = 0; i < microbatches; i++) {
+        sample_row(program, 0, i);
+        sample_row(program, 1, i);
+    }
     sample_finish(plan);
     return plan;
 }

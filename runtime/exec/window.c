@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Region sym: memory that the ranks of a stage read and write in each other while kernels run. Its
+// tables hold addresses as this rank's kernels see them.
+#include "runtime/exec/private.h"
+
+// The number among the ranks of dp of member `member` of this rank's `group`.
+static int in_stage(const Comm *comm, PlanGroup group, int member) {
+    int rank = comm_world_rank(comm, group, member), ranks = comm_members(comm, GROUP_dp);
+    for (int i = 0; i < ranks; i++)
+        if (comm_world_rank(comm, GROUP_dp, i) == rank) return i;
+    return 0; // every group of a put or a get lies in a stage: plan_check
+}
+
+static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffer *buffer,
+                         void *const *peers, int64_t at) {
+    PlanGroup group = (PlanGroup)operand->group;
+    int n = comm_members(exec->comm, group);
+    int64_t *table = ARENA_ARRAY(exec->arena, int64_t, n);
+    for (int i = 0; i < n; i++) {
+        const char *window = peers[in_stage(exec->comm, group, i)];
+        if (!window)
+            return status_fail(ERR_ARGUMENT,
+                               "rank %d cannot write into the memory of rank %d by address\n"
+                               "  hint: they are on two nodes; keep ep within one, or use the "
+                               "transport in blocks",
+                               exec->comm->rank, comm_world_rank(exec->comm, group, i));
+        table[i] = (int64_t)(uintptr_t)window + buffer->offset;
+    }
+    return exec->api->copy_in(exec->device, exec->regions[REGION_sym] + at, table, 8 * n);
+}
+
+static Status fill_tables(Exec *exec, void *const *peers) {
+    const Plan *plan = exec->plan;
+    int64_t at = plan_window(plan);
+    exec->tables = ARENA_ARRAY(exec->arena, int64_t *, plan->n_programs);
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        exec->tables[p] = ARENA_ARRAY(exec->arena, int64_t, program->n_operands);
+        for (uint32_t i = 0; i < program->n_operands; i++) {
+            const PlanOperand *operand = &program->operands[i];
+            if (!operand_is_remote(operand->mode)) continue;
+            exec->tables[p][i] = at;
+            TRY(fill_table(exec, operand, &program->buffers[operand->buffer], peers, at));
+            at += 8 * comm_members(exec->comm, (PlanGroup)operand->group);
+        }
+    }
+    return exec->api->synchronize(exec->device);
+}
+
+Status window_open(Exec *exec) {
+    int64_t bytes = exec->plan->region_bytes[REGION_sym];
+    if (!bytes) return OK;
+    void **peers = ARENA_ARRAY(exec->arena, void *, comm_members(exec->comm, GROUP_dp)), *own = NULL;
+    TRY(exec->comm->api->window(exec->comm, bytes, &own, peers));
+    exec->regions[REGION_sym] = own;
+    return fill_tables(exec, peers);
+}
+
+// Nobody reads or writes here while it happens: everybody waits.
+Status window_poison(Exec *exec, uint32_t word) {
+    int64_t bytes = plan_window(exec->plan);
+    if (!bytes) return OK;
+    TRY(exec->api->synchronize(exec->device));
+    TRY(exec->comm->api->barrier(exec->comm, GROUP_dp));
+    TRY(exec->api->fill(exec->device, exec->regions[REGION_sym], word, bytes));
+    TRY(exec->api->synchronize(exec->device));
+    return exec->comm->api->barrier(exec->comm, GROUP_dp);
+}
+
+void window_close(Exec *exec) {
+    if (!exec->regions[REGION_sym]) return;
+    exec->comm->api->release(exec->comm, exec->regions[REGION_sym], exec->plan->region_bytes[REGION_sym]);
+    exec->regions[REGION_sym] = NULL;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans whose ranks read and write each other's memory: their text, and what is refused of them.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#include "tests/plan/sample.h"
+
+#define EVAL(plan) (&(plan)->programs[0])
+#define EDIT(name, ...) static void name(Plan *plan) { __VA_ARGS__; }
+
+static PlanBuffer *buffer(Plan *plan, const char *name) {
+    PlanProgram *program = EVAL(plan);
+    for (uint32_t i = 0; i < program->n_buffers; i++)
+        if (!strcmp(program->buffers[i].name, name)) return &program->buffers[i];
+    return NULL;
+}
+
+// The i-th operand of an instruction.
+static PlanOperand *operand(Plan *plan, int instr, int i) {
+    return &EVAL(plan)->operands[EVAL(plan)->instrs[instr].operands + (uint32_t)i];
+}
+
+// A barrier that these ranks do not share.
+static void lose(Plan *plan, int instr) {
+    EVAL(plan)->instrs[instr].op = PLAN_barrier;
+    EVAL(plan)->instrs[instr].group = GROUP_edp;
+}
+
+EDIT(sound, (void)plan)
+EDIT(put_into_act, buffer(plan, "rows")->region = REGION_act; buffer(plan, "rows")->offset = 4096)
+EDIT(far_put_group, operand(plan, 3, 2)->group = N_GROUPS)
+EDIT(put_to_stages, operand(plan, 3, 2)->group = GROUP_world)
+EDIT(two_groups, operand(plan, 3, 2)->group = GROUP_dp; operand(plan, 7, 0)->group = GROUP_ep;
+     operand(plan, 9, 2)->buffer = operand(plan, 3, 2)->buffer)
+EDIT(put_of_an_address, plan->kernels[2].args[2].dtype = DTYPE_F32)
+EDIT(put_to_mutable, plan->kernels[2].args[2].is_const = false)
+EDIT(lost_first, lose(plan, 8))
+EDIT(unread_put, lose(plan, 4))
+EDIT(early_get, lose(plan, 6))
+EDIT(early_read, lose(plan, 10))
+// Without the barrier of backward a put may overtake the get of forward, and of the row before.
+EDIT(shared_at_once, buffer(plan, "back")->first = 6)
+EDIT(shared_alive, buffer(plan, "back")->offset = 0)
+// What is sent in forward is still read at the end of the row, while the next row's puts may come.
+static void next_row(Plan *plan) {
+    PlanProgram *p = EVAL(plan);
+    PlanInstr exchange = p->instrs[2];
+    p->instrs[2] = p->instrs[3];
+    p->instrs[3] = exchange; // the put is before it
+    operand(plan, 2, 1)->buffer = operand(plan, 3, 0)->buffer;
+    buffer(plan, "all")->last = 3;
+}
+
+typedef struct Case {
+    const char *what;
+    void (*edit)(Plan *plan);
+    const char *rule, *message;
+} Case;
+static const Case cases[] = {
+#define CASE(edit, rule, message) { #edit, edit, rule, message }
+    CASE(sound, NULL, NULL),
+    CASE(put_into_act, "sizes", "to end inside"),
+    CASE(far_put_group, "references", "a group below 5"),
+    CASE(put_to_stages, "remote", "a group of ranks of one stage behind >> \"rows\", found world"),
+    CASE(two_groups, "remote", "to be reached by one group"),
+    CASE(put_of_an_address, "launch", "expected f32 for parameter \"rows\""),
+    CASE(put_to_mutable, "launch", "expected mode > or += or = for the written"),
+    CASE(lost_first, "remote", "put into \"back\" (bytes 256..288): expected the ranks of ep to meet "
+                               "after the last get from \"more\""),
+    CASE(unread_put, "remote", "read of \"rows\""),
+    CASE(early_get, "remote", "get from \"more\" (bytes 256..272): expected the ranks of ep to meet "
+                              "after the last write to \"more\""),
+    CASE(early_read, "remote", "read of \"back\""),
+    CASE(shared_at_once, "clash", "\"more\""),
+    CASE(shared_alive, "clash", "\"rows\""),
+    CASE(next_row, "remote", "put into \"rows\" (bytes 0..32): expected the ranks of ep to meet after "
+                             "the last use of"),
+#undef CASE
+};
+
+static void test_rules(void **state) {
+    (void)state;
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Plan *plan = sample_remote(2);
+        cases[i].edit(plan);
+        Status status = plan_check(plan);
+        if (!cases[i].rule) {
+            if (status != OK) fail_msg("%s: %s", cases[i].what, status_message());
+        } else {
+            if (status == OK) fail_msg("%s passes", cases[i].what);
+            char rule[64];
+            snprintf(rule, sizeof rule, "plan check, %s:", cases[i].rule);
+            if (!strstr(status_message(), rule) || !strstr(status_message(), cases[i].message))
+                fail_msg("%s: expected \"%s\" of rule %s, found \"%s\"", cases[i].what,
+                         cases[i].message, cases[i].rule, status_message());
+        }
+        plan_destroy(plan);
+    }
+}
+
+// However many rows there are.
+static void test_rows(void **state) {
+    (void)state;
+    for (int n = 1; n <= 9; n += 4) {
+        Plan *plan = sample_remote(n);
+        assert_int_equal(plan_check(plan), OK);
+        lose(plan, 8); // the put of backward may overtake the get of forward
+        assert_int_equal(plan_check(plan), ERR_FORMAT);
+        // At addresses of their own they may: before the next row's put there is the exchange.
+        buffer(plan, "back")->offset = 2 * PLAN_GRAIN;
+        plan->region_bytes[REGION_sym] = plan_window(plan) + plan_tables(plan);
+        if (plan_check(plan) != OK) fail_msg("%s", status_message());
+        plan_destroy(plan);
+    }
+}
+
+static void test_text(void **state) {
+    (void)state;
+    Plan *plan = sample_remote(2), *again;
+    Text first = { 0 }, second = { 0 };
+    plan_print(plan, &first);
+    assert_non_null(strstr(first.at, "\nregion sym 560\n")); // 288, in whole grains, and 3 tables
+    assert_non_null(strstr(first.at, "\ninstr 3 spread < x < own >> rows ep\n"));
+    assert_non_null(strstr(first.at, "\ninstr 7 fetch << more ep > y\n"));
+    if (plan_parse(first.at, first.bytes, &again) != OK) fail_msg("%s", status_message());
+    plan_print(again, &second);
+    assert_string_equal(first.at, second.at);
+    assert_int_equal(plan_peak(plan), plan_peak(again));
+    text_finish(&first);
+    text_finish(&second);
+    plan_destroy(plan);
+    plan_destroy(again);
+    plan = sample_plan(8, 2); // nothing of it where there is none
+    plan_print(plan, &first);
+    assert_null(strstr(first.at, "sym"));
+    text_finish(&first);
+    plan_destroy(plan);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_text),
+    };
+    return cmocka_run_group_tests_name("plan.remote", tests, NULL, NULL);
+}
