@@ -50,10 +50,23 @@ int32_t layout_stages(const Layout *layout); // how many numbers `stages` has, o
 int32_t layout_ranks(const Layout *layout);
 PlanMesh layout_mesh(const Layout *layout, int32_t stage);
 
-/* check.c: layouts of a model */
+/* check.c, nearest.c: layouts of a model */
 
 // Experts of each layer, from 0; 0 for a layer without any. The largest of its routes counts.
 void layout_experts(const Model *m, int32_t *experts /* [n_layers] */);
+// What the run says besides.
+typedef struct LayoutRun {
+    int64_t ranks; // that were started; 0: as many as the layout has
+    int64_t batch; // tokens per step, of all ranks; 0: as few microbatches as the schedule needs
+} LayoutRun;
+// Whether the model can be laid out so. The message says which rule is broken and, as a hint, the nearest
+// layout that works. A microbatch of 0 is open: any number of sequences will do.
+Status layout_check(const Layout *layout, const Model *model, const LayoutRun *run);
+// Sequences of a microbatch that is open: the most up to `usual` that the batch allows.
+int32_t layout_choose_microbatch(const Layout *layout, const Model *model, const LayoutRun *run,
+                                 int64_t usual /* tokens */);
+// Microbatches of a rank in a step, once the layout's microbatch is known.
+int64_t layout_microbatches(const Layout *layout, const Model *model, const LayoutRun *run);
 
 /* text.c: the short form "pp=2,dp=8,ep=4,stages=4:3", and the fields that the Lua form shares with it */
 
