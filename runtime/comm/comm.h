@@ -3,11 +3,14 @@
 //
 //   self    one rank: every group has one member
 //   local   ranks that are threads of one process (local.c): for tests
+//   nccl    GPUs, each a rank (nccl.c): NVIDIA's library, or what stands in for it on virtual GPUs
 //
 // A Comm is one rank's end. It is opened before any plan is known, then given the mesh, which makes
 // its groups. Calls of a group are made by all members in the same order; each (but send) ends when
-// this rank may use the result and reuse what it gave. Addresses are of memory that the transport can read
-// (on_host: the host's). Libraries move bytes; nothing is added up here.
+// this rank may use the result and reuse what it gave. Addresses are of memory that the transport can
+// read: the host's, or (on_device) that of a device, in whose order of work the calls then take place:
+// they only begin, "ends" means for what the device is given afterwards, and `settle` is how the host
+// waits. Such calls can be recorded in a graph. Libraries move bytes; nothing is added up here.
 //
 // A window is memory that other ranks of the stage read and write directly, by address, while
 // kernels run. Who may touch what when is the plan's concern; a barrier or a gather of a group
@@ -21,11 +24,13 @@
 #include "runtime/plan/plan.h"
 
 typedef struct Comm Comm;
+struct Device;
 
 typedef struct CommApi {
     const char *name;
+    bool on_device;
     void (*close)(Comm *comm);
-    // Groups of comm->mesh, which is set. Every rank calls it.
+    // Groups of comm->mesh, which is set, as is comm->device. Every rank calls it, for each device.
     Status (*mesh)(Comm *comm);
     Status (*barrier)(Comm *comm, PlanGroup group);
     // to [members][bytes]: what each member gave.
@@ -46,6 +51,9 @@ typedef struct CommApi {
     void (*release)(Comm *comm, void *own, int64_t bytes);
     // Where this rank is, for the report about it if it stops there. NULL: nobody wants to know.
     void (*at)(Comm *comm, const char *where);
+    // on_device: waits until the device has done what it was given, as long as the other ranks are
+    // there. NULL: what was called has ended.
+    Status (*settle)(Comm *comm);
 } CommApi;
 
 struct Comm {
@@ -53,6 +61,10 @@ struct Comm {
     int rank, n_ranks;      // of the world
     PlanMesh mesh;
     int coord[N_AXES];
+    // Of transports on_device, which learn here whose memory and order of work it is, and (in comm_mesh;
+    // NULL: none) which messages the rank's plan has.
+    struct Device *device;
+    const Plan *plan;
 };
 
 // One rank. Never fails; closed like any other.
@@ -60,6 +72,19 @@ Comm *comm_self(void);
 void comm_close(Comm *comm); // NULL is fine
 // n ranks of this process, to be used by a thread each. `deadline` in seconds.
 void comm_local(int n, double deadline, Comm **out);
+// A rank of NCCL's, which gets its communicators in comm_mesh. share: rank 0's bytes become all
+// ranks'. watch (NULL: nobody does) is asked while this rank waits, and fails if another one is known to
+// be gone. deadline: seconds for everybody to come, and without an end of what the device was given.
+typedef struct CommNccl {
+    int rank, n_ranks;
+    double deadline;
+    Status (*share)(void *user, void *bytes, int64_t n);
+    Status (*watch)(void *user);
+    void *user;
+} CommNccl;
+Status comm_nccl(const CommNccl *options, Comm **out);
+// As a `share`, `user` the Comm of another transport that has its mesh.
+Status comm_share(void *comm, void *bytes, int64_t n);
 
 // The rank's place in the mesh; ERR_ARGUMENT if the mesh has another number of ranks.
 Status comm_mesh(Comm *comm, const PlanMesh *mesh);

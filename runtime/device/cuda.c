@@ -35,7 +35,19 @@ typedef struct Cuda {
     uint32_t n_modules;
     Timed *timed; // TIMED of them, made by the first timed launch
     int n_timed;
+    DeviceLane *lanes;
+    DeviceMark *marks;
 } Cuda;
+
+struct DeviceLane {
+    DeviceLane *next;
+    CUstream stream;
+};
+
+struct DeviceMark {
+    DeviceMark *next;
+    CUevent event;
+};
 
 struct DeviceGraph {
     CUgraphExec exec;
@@ -337,6 +349,73 @@ static void cuda_drop(Device *device, DeviceGraph *graph) {
     free(graph);
 }
 
+/* Lanes --------------------------------------------------------------------------------------- */
+
+static CUstream stream_of(const Cuda *cuda, const DeviceLane *lane) {
+    return lane ? lane->stream : cuda->stream;
+}
+
+static Status cuda_stream(Device *device, const DeviceLane *lane, void **out) {
+    const Cuda *cuda = (Cuda *)device;
+    *out = stream_of(cuda, lane);
+    return enter(cuda);
+}
+
+static Status cuda_lane(Device *device, DeviceLane **out) {
+    Cuda *cuda = (Cuda *)device;
+    DeviceLane *lane = calloc(1, sizeof *lane);
+    if (!lane) return status_fail(ERR_MEMORY, "no memory for a stream");
+    lane->next = cuda->lanes;
+    *out = cuda->lanes = lane;
+    TRY(enter(cuda));
+    DRIVE(cuda, "cannot make a stream", stream_create(&lane->stream, CU_STREAM_NON_BLOCKING));
+    return OK;
+}
+
+static Status cuda_mark(Device *device, const DeviceLane *lane, DeviceMark **mark) {
+    Cuda *cuda = (Cuda *)device;
+    TRY(enter(cuda));
+    if (!*mark) {
+        DeviceMark *made = calloc(1, sizeof *made);
+        if (!made) return status_fail(ERR_MEMORY, "no memory for an event");
+        made->next = cuda->marks;
+        cuda->marks = made;
+        DRIVE(cuda, "cannot make an event", event_create(&made->event, CU_EVENT_NO_TIMING));
+        *mark = made;
+    }
+    DRIVE(cuda, "cannot record an event", event_record((*mark)->event, stream_of(cuda, lane)));
+    return OK;
+}
+
+static Status cuda_after(Device *device, const DeviceLane *lane, const DeviceMark *mark) {
+    const Cuda *cuda = (Cuda *)device;
+    TRY(enter(cuda));
+    DRIVE(cuda, "cannot wait for an event", stream_wait(stream_of(cuda, lane), mark->event, 0));
+    return OK;
+}
+
+static Status cuda_idle(Device *device, bool *idle) {
+    const Cuda *cuda = (Cuda *)device;
+    TRY(enter(cuda));
+    CUresult result = cuda->driver->stream_query(cuda->stream);
+    *idle = result == 0;
+    if (result == 0 || result == CU_NOT_READY) return OK;
+    return driver_fail_with(cuda->driver, result, "the GPU stopped");
+}
+
+static void free_lanes(Cuda *cuda) {
+    for (DeviceLane *lane = cuda->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        if (lane->stream) cuda->driver->stream_destroy(lane->stream);
+        free(lane);
+    }
+    for (DeviceMark *mark = cuda->marks, *next; mark; mark = next) {
+        next = mark->next;
+        if (mark->event) cuda->driver->event_destroy(mark->event);
+        free(mark);
+    }
+}
+
 /* Opening ------------------------------------------------------------------------------------- */
 
 static DeviceInfo cuda_info(const Device *device) {
@@ -355,6 +434,7 @@ static void cuda_close(Device *device) {
         }
         for (uint32_t i = 0; i < cuda->n_modules; i++)
             if (cuda->modules[i]) d->module_unload(cuda->modules[i]);
+        free_lanes(cuda);
         if (cuda->stream) d->stream_destroy(cuda->stream);
     }
     if (cuda->retained) cuda->driver->context_release(cuda->id);
@@ -434,6 +514,11 @@ static const DeviceApi api = {
     .replay = cuda_replay,
     .drop = cuda_drop,
     .synchronize = cuda_synchronize,
+    .stream = cuda_stream,
+    .lane = cuda_lane,
+    .mark = cuda_mark,
+    .after = cuda_after,
+    .idle = cuda_idle,
 };
 
 Status cuda_open(const char *arch, int ordinal, Pool *pool, Device **out) {

@@ -21,6 +21,10 @@
 
 typedef struct Device Device;
 typedef struct DeviceGraph DeviceGraph; // a recorded sequence
+// For libraries that work on a device and wait there for other ranks: orders of work beside the
+// device's own, and moments in them. Both are the device's and go with it.
+typedef struct DeviceLane DeviceLane;
+typedef struct DeviceMark DeviceMark;
 
 // A kernel of a plan, ready to be launched.
 typedef struct DeviceKernel {
@@ -75,6 +79,16 @@ typedef struct DeviceApi {
     Status (*replay)(Device *device, DeviceGraph *graph);
     void (*drop)(Device *device, DeviceGraph *graph); // NULL is fine
     Status (*synchronize)(Device *device);
+    // NULL, like the next four: no other library works here. The driver's handle of a lane (NULL:
+    // the device's own order), for calls of this thread.
+    Status (*stream)(Device *device, const DeviceLane *lane, void **out);
+    Status (*lane)(Device *device, DeviceLane **out);
+    // All that the lane was given by now; *mark is made if it is NULL, else used again.
+    Status (*mark)(Device *device, const DeviceLane *lane, DeviceMark **mark);
+    // What the lane is given from now on begins when what was marked has ended.
+    Status (*after)(Device *device, const DeviceLane *lane, const DeviceMark *mark);
+    // Whether all that the device was given, its own order, has ended. Does not wait.
+    Status (*idle)(Device *device, bool *idle);
 } DeviceApi;
 
 struct Device {

@@ -22,6 +22,7 @@ typedef struct CUgraphNode_st *CUgraphNode;
 enum {
     CU_OUT_OF_MEMORY = 2,
     CU_NO_DEVICE = 100,
+    CU_NOT_READY = 600,
     CU_ATTR_MULTIPROCESSORS = 16,    // CUdevice_attribute
     CU_ATTR_CC_MAJOR = 75,
     CU_ATTR_CC_MINOR = 76,
@@ -29,6 +30,7 @@ enum {
     CU_FUNC_STATIC_SHARED = 1,
     CU_FUNC_MAX_DYNAMIC_SHARED = 8,
     CU_STREAM_NON_BLOCKING = 1,
+    CU_EVENT_NO_TIMING = 2,
     CU_CAPTURE_THREAD_LOCAL = 1,     // CUstreamCaptureMode
     CU_JIT_ERROR_LOG = 5,            // CUjit_option: buffer, then its size
     CU_JIT_ERROR_LOG_BYTES = 6,
@@ -62,6 +64,8 @@ enum {
     X(stream_create, cuStreamCreate, (CUstream *, unsigned flags))                                 \
     X(stream_destroy, cuStreamDestroy_v2, (CUstream))                                              \
     X(stream_synchronize, cuStreamSynchronize, (CUstream))                                         \
+    X(stream_query, cuStreamQuery, (CUstream))                                                     \
+    X(stream_wait, cuStreamWaitEvent, (CUstream, CUevent, unsigned flags))                         \
     X(capture_begin, cuStreamBeginCapture_v2, (CUstream, int mode))                                \
     X(capture_end, cuStreamEndCapture, (CUstream, CUgraph *))                                      \
     X(graph_instantiate, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long))\

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instructions that cross ranks. Transports work in the host's memory: where kernels do not, what is
+// Instructions that cross ranks. Most transports work in the host's memory: where kernels do not, what is
 // sent comes out of the device first and what is received goes in, through two buffers made for it.
+// One that works on the device is given addresses there, and what it does is queued like a launch.
 //
 // A send only begins. What it sends is not written before the next row of its segment and slot: that
 // row begins by waiting for the sends of the one before it, and a program ends by waiting for all.
@@ -8,6 +9,11 @@
 
 static const PlanBuffer *operand_buffer(const PlanProgram *program, const PlanInstr *instr, uint32_t k) {
     return &program->buffers[program->operands[instr->operands + k].buffer];
+}
+
+// Whether the transport takes the addresses that kernels have.
+static bool reaches(const Exec *exec) {
+    return exec->api->on_host || exec->comm->api->on_device;
 }
 
 Status cross_create(Exec *exec) {
@@ -28,7 +34,7 @@ Status cross_create(Exec *exec) {
         sends = max_i64(sends, own * slots);
     }
     exec->sends = ARENA_ARRAY(exec->arena, Send, sends + 1);
-    if (exec->api->on_host) return OK;
+    if (reaches(exec)) return OK;
     exec->bounce_bytes = bytes;
     for (int i = 0; bytes && i < COUNT_OF(exec->bounce); i++)
         TRY(exec->api->alloc_host(exec->device, bytes, "what other ranks send", &exec->bounce[i]));
@@ -65,21 +71,21 @@ Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, cons
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanInstr *instr = &program->instrs[i];
     bool reads = instr->op != PLAN_recv && instr->n_operands,
-         writes = instr->op != PLAN_send && instr->n_operands, on_host = exec->api->on_host;
+         writes = instr->op != PLAN_send && instr->n_operands, direct = reaches(exec);
     void *from = reads ? args[0] : NULL, *to = writes ? args[reads] : NULL, *into = to, *ticket;
     int64_t in = reads ? operand_buffer(program, instr, 0)->bytes : 0,
             out = writes ? operand_buffer(program, instr, reads)->bytes : 0;
-    if (!on_host) TRY(exec->api->synchronize(exec->device));
-    if (!on_host && reads) {
+    if (!direct) TRY(exec->api->synchronize(exec->device));
+    if (!direct && reads) {
         TRY(exec->api->copy_out(exec->device, exec->bounce[0], from, in));
         TRY(exec->api->synchronize(exec->device));
         from = exec->bounce[0];
     }
-    if (!on_host && writes) into = exec->bounce[1];
+    if (!direct && writes) into = exec->bounce[1];
     TRY(move(exec, instr, from, into, reads ? in : out, &ticket));
-    if (!on_host && writes) TRY(exec->api->copy_in(exec->device, to, into, out));
+    if (!direct && writes) TRY(exec->api->copy_in(exec->device, to, into, out));
     if (instr->op != PLAN_send) return OK;
-    if (!on_host) return exec->comm->api->sent(exec->comm, ticket); // the bounce buffer is shared
+    if (!direct) return exec->comm->api->sent(exec->comm, ticket); // the bounce buffer is shared
     exec->sends[exec->n_sends++] = (Send){ row->segment, row->slot, ticket };
     return OK;
 }
@@ -94,4 +100,9 @@ Status cross_settle(Exec *exec, const PlanRow *row) {
     }
     exec->n_sends = kept;
     return OK;
+}
+
+Status cross_wait(Exec *exec) {
+    if (exec->comm->api->settle) TRY(exec->comm->api->settle(exec->comm));
+    return exec->api->synchronize(exec->device);
 }

@@ -86,6 +86,8 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     exec->api = exec->device->api;
     exec->own_comm = options->comm ? NULL : comm_self();
     exec->comm = options->comm ? options->comm : exec->own_comm;
+    exec->comm->device = exec->device;
+    exec->comm->plan = plan;
     TRY(comm_mesh(exec->comm, &plan->mesh));
     if (exec->comm->coord[AXIS_pp] != plan->mesh.stage)
         return status_fail(ERR_INTERNAL, "internal error: a rank of stage %d runs the plan of stage %d",
@@ -94,8 +96,9 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     TRY(exec->api->load(exec->device, plan, options->progress, options->user, exec->kernels));
     memory_hold(&exec->held, give_back, exec);
     TRY(cross_create(exec));
-    // A recorded step runs without the host, which is who speaks to other ranks.
-    exec->graph = options->graph && !options->profile && exec->api->begin && !exec->crosses;
+    // A recorded step runs without the host, which speaks to other ranks unless the device does.
+    exec->graph = options->graph && !options->profile && exec->api->begin &&
+                  (!exec->crosses || exec->comm->api->on_device);
     TRY(map_regions(exec, options->small_pages));
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
@@ -251,6 +254,7 @@ Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *use
     uint32_t number = exec_number(exec, program);
     if (number == exec->plan->n_programs)
         return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
+    exec->comm->device = exec->device; // a Comm may serve several
     TRY(stage_fill(exec, number, fill, user));
     if (exec->graph) {
         if (!exec->graphs[number]) TRY(record(exec, number));
@@ -258,7 +262,7 @@ Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *use
     } else {
         TRY(walk(exec, number, fill, user));
     }
-    return exec->api->synchronize(exec->device);
+    return cross_wait(exec);
 }
 
 Status exec_pack(Exec *exec) {
@@ -268,7 +272,7 @@ Status exec_pack(Exec *exec) {
         for (uint32_t r = 0; r < program->n_rows; r++)
             TRY(exec_run_row(exec, i, &program->rows[r]));
     }
-    return exec->api->synchronize(exec->device);
+    return cross_wait(exec);
 }
 
 /* Access -------------------------------------------------------------------------------------- */

@@ -71,6 +71,7 @@ Status cross_create(Exec *exec);
 void cross_release(Exec *exec);
 Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, const PlanRow *row);
 Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
+Status cross_wait(Exec *exec); // until the device has done what it was given
 
 /* window.c: region sym */
 Status window_open(Exec *exec);
