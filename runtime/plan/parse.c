@@ -14,7 +14,7 @@
 
 typedef struct Parser {
     const char *text, *at, *end;
-    int line;
+    int line, first_line;
     Status status; // OK until the first failure
     Plan *plan;
     Arena *scratch; // tables of names
@@ -305,9 +305,9 @@ static void parse_head(Parser *p) {
     if (failed(p)) return;
     if (version != PLAN_VERSION) {
         p->status = status_fail(ERR_VERSION,
-                                "plan text, line 1: expected version %d, found version %lld\n"
+                                "plan text, line %d: expected version %d, found version %lld\n"
                                 "  hint: make the plan again with the moec that runs it",
-                                PLAN_VERSION, (long long)version);
+                                p->line, PLAN_VERSION, (long long)version);
         return;
     }
     newline(p);
@@ -611,7 +611,7 @@ static void check_canonical(Parser *p) {
     Text again = { 0 };
     plan_print_text(p->plan, true, &again);
     size_t n = (size_t)(p->end - p->text), i = 0;
-    p->line = 1;
+    p->line = p->first_line;
     while (i < n && i < again.bytes && p->text[i] == again.at[i]) p->line += p->text[i++] == '\n';
     if (i < n || i < again.bytes) {
         p->at = p->text + i;
@@ -640,7 +640,11 @@ static void parse_plan(Parser *p) {
 }
 
 Status plan_parse(const char *text, size_t bytes, Plan **out) {
-    Parser p = { .text = text, .at = text, .end = text + bytes, .line = 1 };
+    return plan_parse_from(text, bytes, 1, out);
+}
+
+Status plan_parse_from(const char *text, size_t bytes, int line, Plan **out) {
+    Parser p = { .text = text, .at = text, .end = text + bytes, .line = line, .first_line = line };
     *out = NULL;
     p.plan = plan_create();
     p.scratch = arena_create();

@@ -256,6 +256,9 @@ void plan_print(const Plan *plan, Text *out);
 Hash plan_hash(const Plan *plan);
 // Errors name line and what was expected. `text` is not kept.
 Status plan_parse(const char *text, size_t bytes, Plan **out);
+// stages.c: of a pipeline's plans, one text after another in the order of stages, that of one stage. Another
+// number of texts than the pipeline has stages, or anything after the last, is an error.
+Status plan_parse_stage(const char *text, size_t bytes, int32_t stage, Plan **out);
 
 /* check.c: what must hold of any plan, however it was made (shared with nobody who made it) */
 Status plan_check(const Plan *plan);

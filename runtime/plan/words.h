@@ -29,6 +29,9 @@ bool plan_bare_byte(char c);
 // The text; without the places of buffers when it is for the identity.
 void plan_print_text(const Plan *plan, bool locations, Text *out);
 
+// plan_parse for a text whose first line has that number in messages.
+Status plan_parse_from(const char *text, size_t bytes, int line, Plan **out);
+
 // Names point to text that outlives the table. Memory comes from the arena given to each call.
 typedef struct NameEntry {
     const char *name;

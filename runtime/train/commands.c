@@ -100,7 +100,7 @@ static Status with_options(Status (*body)(Options *options, const char *run), in
 static Status resume(Options *options, const char *run) {
     catch_signals_of_training();
     Plan *plan = NULL;
-    TRY(run_read_plan(run, false, &plan));
+    TRY(run_read_plan(run, 0, &plan));
     TrainJob job = { .plan = plan,
                      .options = options,
                      .run = run,
@@ -134,7 +134,7 @@ static void session_close(Session *session) {
 static Status session_open(const Options *options, const char *run, bool for_sample, Session *out) {
     *out = (Session) { .arena = arena_create() };
     progress_start(&out->progress, options->quiet ? NULL : stderr, 10);
-    TRY(run_read_plan(run, for_sample, &out->plan));
+    TRY(for_sample ? run_read_sample_plan(run, &out->plan) : run_read_plan(run, 0, &out->plan));
     if (for_sample && !plan_program(out->plan, "prefill"))
         return status_fail(ERR_INPUT,
                            "%s has no plan with a program 'prefill', which sampling runs\n  hint: "

@@ -48,7 +48,7 @@ static Status train_plans(const char *const *words, int n, Options *options) {
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     Plan *plans[2] = { 0 };
     Status status = OK;
-    for (int i = 0; i < n && status == OK; i++) status = plan_read(words[i], &plans[i]);
+    for (int i = 0; i < n && status == OK; i++) status = plan_read(words[i], 0, &plans[i]);
     RunSource source = { .plan = plans[0], .sample_plan = plans[1] };
     if (status == OK) status = command_train(&source, options);
     plan_destroy(plans[0]);

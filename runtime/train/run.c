@@ -135,12 +135,12 @@ double run_flops(const char *run) {
     return flops;
 }
 
-Status plan_read(const char *path, Plan **out) {
+Status plan_read(const char *path, int32_t stage, Plan **out) {
     Arena *arena = arena_create();
     char *text;
     size_t bytes;
     Status status = file_read(path, arena, &text, &bytes);
-    if (status == OK && plan_parse(text, bytes, out) != OK) {
+    if (status == OK && plan_parse_stage(text, bytes, stage, out) != OK) {
         char *message = arena_strdup(arena, status_message());
         bool other = bytes < 5 || memcmp(text, "plan ", 5); // a spec, perhaps
         status = status_fail(ERR_FORMAT, "%s: %s%s", path, message,
@@ -150,14 +150,16 @@ Status plan_read(const char *path, Plan **out) {
     return status;
 }
 
-Status run_read_plan(const char *run, bool for_sample, Plan **out) {
+Status run_read_plan(const char *run, int32_t stage, Plan **out) {
     char path[PATH_BYTES];
-    if (for_sample) {
-        TRY(join(path, run, "plan-sample.txt"));
-        if (file_exists(path)) return plan_read(path, out);
-    }
     TRY(join(path, run, "plan.txt"));
-    return plan_read(path, out);
+    return plan_read(path, stage, out);
+}
+
+Status run_read_sample_plan(const char *run, Plan **out) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "plan-sample.txt"));
+    return file_exists(path) ? plan_read(path, 0, out) : run_read_plan(run, 0, out);
 }
 
 // "loss.svg.1234.AbCdEf", as file_write_atomic names what it has not renamed yet.

@@ -36,9 +36,10 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
 // Reads run.json's options over the defaults; *record (may be NULL) is the caller's to json_decref.
 Status run_read_options(const char *run, Options *options, json_t **record);
 Status run_write_options(const char *run, const Options *options); // after a resume changed them
-Status run_read_plan(const char *run, bool for_sample, Plan **out);
+Status run_read_plan(const char *run, int32_t stage, Plan **out);
+Status run_read_sample_plan(const char *run, Plan **out);      // one stage; without one, plan.txt's
 double run_flops(const char *run); // of the model's contractions, to train on a token; 0: unknown
-Status plan_read(const char *path, Plan **out);
+Status plan_read(const char *path, int32_t stage, Plan **out); // of a file of all stages: plan.h
 // Held until the descriptor is closed; a run that another process trains is refused. Removes the
 // temporary files of a killed one.
 Status run_lock(const char *run, int *fd);

@@ -76,7 +76,7 @@ static void run_record(void **state) {
     assert_string_equal(json_string_value(json_object_get(record, "model")), "bigram");
     json_decref(record);
     Plan *again;
-    EXPECT_OK(run_read_plan(run, true, &again));
+    EXPECT_OK(run_read_sample_plan(run, &again));
     assert_true(hash_equal(plan_hash(plan), plan_hash(again)));
     plan_destroy(again);
     EXPECT_OK(options_set(read, OPT_steps, "--steps", "7")); // as resume does
@@ -104,7 +104,7 @@ static void run_record(void **state) {
     write_file(path, bytes, n);
     EXPECT_OK(run_read_options(run, read, NULL));
     write_file(path_in(run, "plan.txt"), "plan 9\n", 7);
-    assert_int_not_equal(run_read_plan(run, false, &again), OK);
+    assert_int_not_equal(run_read_plan(run, 0, &again), OK);
     assert_non_null(strstr(status_message(), "plan.txt: "));
     expect_failure(run_read_options(scratch_folder(), read, NULL), ERR_INPUT,
                    "is not the folder of a run: it has no run.json");
