@@ -65,6 +65,23 @@ void comm_close(Comm *comm) {
     if (comm) comm->api->close(comm);
 }
 
+void comm_at(Comm *comm, const char *where) {
+    if (comm && comm->api->at) comm->api->at(comm, where);
+}
+
+Status comm_check(void *comm) {
+    Comm *c = comm;
+    return c && c->api->check ? c->api->check(c) : OK;
+}
+
+Status comm_keep(Comm *comm, const char *folder) {
+    return comm && comm->api->keep ? comm->api->keep(comm, folder) : OK;
+}
+
+void comm_fail(Comm *comm, const char *why) {
+    if (comm && comm->api->fail) comm->api->fail(comm, why);
+}
+
 /* One rank ------------------------------------------------------------------------------------- */
 
 static void self_close(Comm *comm) {

@@ -4,6 +4,8 @@
 //   self    one rank: every group has one member
 //   local   ranks that are threads of one process (local.c): for tests
 //   nccl    GPUs, each a rank (nccl.c): NVIDIA's library, or what stands in for it on virtual GPUs
+//   mpi     ranks that are processes, started by a launcher of MPI (process.c; mpi/ is a module of its
+//           own, opened when a launcher is recognised)
 //
 // A Comm is one rank's end. It is opened before any plan is known, then given the mesh, which makes
 // its groups. Calls of a group are made by all members in the same order; each (but send) ends when
@@ -48,12 +50,22 @@ typedef struct CommApi {
     // Zeroed memory, the same size on all ranks of group dp, which all call it. peers [dp members]:
     // where each member's window lies in this process; NULL where loads do not reach.
     Status (*window)(Comm *comm, int64_t bytes, void **own, void **peers);
+    // All ranks of dp call it, each when it touches none of the windows any more.
     void (*release)(Comm *comm, void *own, int64_t bytes);
     // Where this rank is, for the report about it if it stops there. NULL: nobody wants to know.
     void (*at)(Comm *comm, const char *where);
     // on_device: waits until the device has done what it was given, as long as the other ranks are
     // there. NULL: what was called has ended.
     Status (*settle)(Comm *comm);
+    // ERR_RANK if another rank is known to have failed: for who waits for something else. NULL: nobody
+    // knows.
+    Status (*check)(Comm *comm);
+    // The run's folder, from now on: FOLDER/ranks.board says where each rank is (a line per rank, as
+    // text) and outlives them; FOLDER/failure.txt has the report if a rank fails, an older one goes.
+    // Every rank calls it. NULL: nothing to keep.
+    Status (*keep)(Comm *comm, const char *folder);
+    // This rank ends with an error: what the others hear. It closes afterwards. NULL: nobody to tell.
+    void (*fail)(Comm *comm, const char *why);
 } CommApi;
 
 struct Comm {
@@ -67,6 +79,19 @@ struct Comm {
     const Plan *plan;
 };
 
+typedef struct CommOptions {
+    double deadline; // seconds; 0: 8
+    int node_ranks;  // > 0: that many ranks count as a node, for tests of what crosses nodes
+} CommOptions;
+
+// This process as a rank of what started it, recognised from the environment: mpirun of Open MPI or
+// MPICH, Slurm; without any, or of one rank, comm_self. Not for torchrun, whose ranks are GPUs'.
+Status comm_open(const CommOptions *options, Comm **out);
+// What api->at, check, keep, fail do where a transport has them; comm may be NULL.
+void comm_at(Comm *comm, const char *where);
+Status comm_check(void *comm); // CommNccl.watch, `user` the Comm
+Status comm_keep(Comm *comm, const char *folder);
+void comm_fail(Comm *comm, const char *why);
 // One rank. Never fails; closed like any other.
 Comm *comm_self(void);
 void comm_close(Comm *comm); // NULL is fine

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting, and messages of the engine.
+//
+// A wait first looks a few times, then sleeps: on the word it waits for, or on its own bell when it waits
+// for a message. Sleeps are short while messages are open, since only calls move those on, and longer
+// otherwise. Between sleeps it looks whether it waits in vain.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/comm/process.h"
+
+enum {
+    LOOKS = 200,                // before the first sleep: a few microseconds
+    LOOK_EVERY = 50,            // milliseconds between looks at the board
+    LONG_NAP = 20000000,        // nanoseconds
+    FIRST_NAP = 20000, LAST_NAP = 500000,
+};
+
+struct Ticket {
+    Ticket *before, *next;      // of process->tickets, until done
+    void *request;
+    int rank;
+    bool done;
+};
+
+/* Sleeping ------------------------------------------------------------------------------------- */
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t old, int64_t nanoseconds) {
+    struct timespec limit = { .tv_nsec = nanoseconds };
+    syscall(SYS_futex, word, FUTEX_WAIT, old, &limit, NULL, 0);
+}
+
+void wake_all(_Atomic uint32_t *word) {
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+void ring(Process *p, int rank) {
+    if (p->node_of[rank] != p->node_of[p->base.rank]) return;
+    Bell *bell = &p->control.bells[rank];
+    atomic_fetch_add(&bell->rings, 1);
+    if (atomic_load(&bell->sleeping)) wake_all(&bell->rings);
+}
+
+static void relax(void) {
+    __builtin_ia32_pause();
+}
+
+Wait wait_begin(Process *p, BoardCall call, int group, int peer) {
+    board_wait(p->control.board, p->base.rank, call, group, peer);
+    return (Wait){ p, board_now(), 0 };
+}
+
+void wait_end(Wait *wait) {
+    board_go_on(wait->process->control.board, wait->process->base.rank);
+}
+
+static Status look(Wait *wait) {
+    Process *p = wait->process;
+    Board *board = p->control.board;
+    if (atomic_load_explicit(&board->failed, memory_order_relaxed)) return board_status(board);
+    int64_t now = board_now();
+    if (now - wait->looked < LOOK_EVERY) return OK;
+    wait->looked = now;
+    return board_in_vain(board, &p->base, p->deadline, p->folder) ? board_status(board) : OK;
+}
+
+static int64_t next_nap(Wait *wait) {
+    int64_t nap = (int64_t)FIRST_NAP << (wait->naps < 16 ? wait->naps++ : 16);
+    return min_i64(nap, wait->process->tickets ? LAST_NAP : LONG_NAP);
+}
+
+static Status move_on(Process *p);
+
+Status wait_word(Wait *wait, _Atomic uint32_t *word, uint32_t old) {
+    for (int i = 0; i < LOOKS; i++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != old) return OK;
+        relax();
+    }
+    while (atomic_load_explicit(word, memory_order_acquire) == old) {
+        TRY(look(wait));
+        TRY(move_on(wait->process));
+        sleep_on(word, old, wait->process->tickets ? next_nap(wait) : LONG_NAP);
+    }
+    return OK;
+}
+
+/* Requests ------------------------------------------------------------------------------------- */
+
+static Status test(Process *p, Ticket *ticket) {
+    if (ticket->done) return OK;
+    TRY(process_said("a message", p->engine->test(ticket->request, &ticket->done)));
+    if (!ticket->done) return OK;
+    if (ticket->before) ticket->before->next = ticket->next;
+    else p->tickets = ticket->next;
+    if (ticket->next) ticket->next->before = ticket->before;
+    return OK;
+}
+
+// One test moves on all of the engine's messages; a second finds what the first moved.
+static Status move_on(Process *p) {
+    for (Ticket *ticket = p->tickets, *next; ticket; ticket = next) {
+        next = ticket->next;
+        TRY(test(p, ticket));
+    }
+    return OK;
+}
+
+static Ticket *ticket_new(Process *p) {
+    Ticket *ticket = memory_alloc(sizeof *ticket);
+    ticket->next = p->tickets;
+    if (p->tickets) p->tickets->before = ticket;
+    p->tickets = ticket;
+    return ticket;
+}
+
+Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t bytes, Ticket **out) {
+    void *request;
+    TRY(process_said("a message", p->engine->send(rank, tag, from, bytes, &request)));
+    *out = ticket_new(p);
+    (*out)->request = request, (*out)->rank = rank;
+    ring(p, rank);
+    return OK;
+}
+
+Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticket **out) {
+    void *request;
+    TRY(process_said("a message", p->engine->recv(rank, tag, to, bytes, &request)));
+    *out = ticket_new(p);
+    (*out)->request = request, (*out)->rank = rank;
+    return OK;
+}
+
+Status wait_ticket(Wait *wait, Ticket *ticket) {
+    Process *p = wait->process;
+    Bell *bell = &p->control.bells[p->base.rank];
+    for (;;) {
+        uint32_t rings = atomic_load(&bell->rings);
+        TRY(move_on(p));
+        if (ticket->done) break;
+        TRY(look(wait));
+        atomic_store(&bell->sleeping, 1);
+        sleep_on(&bell->rings, rings, next_nap(wait));
+        atomic_store(&bell->sleeping, 0);
+    }
+    memory_free(ticket);
+    return OK;
+}
+
+/* Messages ------------------------------------------------------------------------------------- */
+
+Status process_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
+                    void **ticket) {
+    return ticket_send(process_of(comm), rank, TAG_MESSAGE + (int)lane, from, bytes, (Ticket **)ticket);
+}
+
+Status process_sent(Comm *comm, void *ticket) {
+    Ticket *t = ticket;
+    Process *p = process_of(comm);
+    if (!t->done) TRY(test(p, t));
+    Wait wait = wait_begin(p, CALL_send, -1, t->rank);
+    TRY(wait_ticket(&wait, t));
+    wait_end(&wait);
+    return OK;
+}
+
+Status process_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes) {
+    Process *p = process_of(comm);
+    Ticket *ticket;
+    TRY(ticket_recv(p, rank, TAG_MESSAGE + (int)lane, to, bytes, &ticket));
+    Wait wait = wait_begin(p, CALL_recv, -1, rank);
+    TRY(wait_ticket(&wait, ticket));
+    wait_end(&wait);
+    ring(p, rank);
+    return OK;
+}

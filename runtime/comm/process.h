@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are processes: what the files of this transport share (process.c, team.c, message.c,
+// watch.c).
+//
+// Ranks of a node meet in memory that they share: a control block made at the start (the board, a bell
+// per rank, a cell per group) and boxes made with the mesh, in which members of a group lay what they
+// give. Ranks of different nodes send messages of the engine. Nobody spins for long: a wait sleeps on a
+// word of the control block, with a limit, and looks at the board between sleeps.
+#ifndef MOEC_PROCESS_H
+#define MOEC_PROCESS_H
+
+#include <pthread.h>
+
+#include "runtime/comm/board.h"
+#include "runtime/comm/engine.h"
+
+// Half a box: what a member gives in one round of a call. Two rounds share a box, so a round needs one
+// meeting: who writes a half again has met everybody after they read it.
+enum { BOX = 1 << 18 };
+
+// Where a group's members of one node meet. `turn` counts meetings; who comes last moves it on.
+typedef struct Cell {
+    _Alignas(64) _Atomic uint32_t arrived;
+    _Alignas(64) _Atomic uint32_t turn;
+} Cell;
+
+// Rings when something for the rank may have happened.
+typedef struct Bell {
+    _Alignas(64) _Atomic uint32_t rings;
+    _Atomic uint32_t sleeping;
+} Bell;
+
+// A node's control block, as offsets.
+typedef struct Control {
+    Board *board;
+    Bell *bells;               // [n_ranks]
+    Cell (*cells)[N_GROUPS];   // [lowest rank of the members here][group]
+} Control;
+
+// The group of this rank.
+typedef struct Team {
+    int n, own;                // members, which of them this rank is
+    int *ranks;                // [n] of the world
+    int n_here, own_here;      // members on this node, which of them
+    int *here;                 // [n_here] member numbers
+    int n_nodes, own_node;
+    int *leaders;              // [n_nodes] member numbers: the first member on each node
+    int *node;                 // [n] which node of the group's
+    Cell *cell;
+    uint32_t rounds;           // of boxes
+    char **boxes;              // [n_here] two halves each for what is given here, two for what came
+} Team;
+
+typedef struct Ticket Ticket;
+
+typedef struct Window {
+    struct Window *next;
+    void *own, *handle;
+} Window;
+
+typedef struct Process {
+    Comm base;
+    const Engine *engine;
+    double deadline;
+    char *folder;              // of the run; NULL: not known
+    int *node_of;              // [n_ranks]
+    int n_node, *node;         // ranks of this node
+    Control control;
+    void *control_handle, *boxes_handle;
+    Arena *arena, *mesh_arena;
+    Team teams[N_GROUPS];
+    Ticket *tickets;           // that have not ended
+    Window *windows;
+    char *lines;               // of the board's file, mapped
+    pthread_mutex_t lock;      // of folder and lines, for the watcher
+    pthread_t watcher;
+    int stop[2];               // a pipe: closing it ends the watcher
+} Process;
+
+static inline Process *process_of(Comm *comm) {
+    return (Process *)comm;
+}
+
+/* process.c */
+Status process_open(const Engine *engine, const CommOptions *options, Comm **out);
+// Of something the engine said: NULL is OK.
+Status process_said(const char *what, const char *problem);
+
+// Begun by a call, ended by it: what the board shows meanwhile, and how long it has waited.
+typedef struct Wait {
+    Process *process;
+    int64_t looked;            // at the board
+    int naps;
+} Wait;
+
+/* message.c: requests of the engine, and sleeping */
+Wait wait_begin(Process *p, BoardCall call, int group, int peer);
+void wait_end(Wait *wait);
+// Until the word is not `old`.
+Status wait_word(Wait *wait, _Atomic uint32_t *word, uint32_t old);
+void wake_all(_Atomic uint32_t *word);
+void ring(Process *p, int rank);
+// Begins; the ticket ends with wait_ticket.
+Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t bytes, Ticket **out);
+Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticket **out);
+Status wait_ticket(Wait *wait, Ticket *ticket);
+Status process_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
+                    void **ticket);
+Status process_sent(Comm *comm, void *ticket);
+Status process_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes);
+
+/* team.c: calls of groups */
+enum { TAG_MESSAGE, TAG_GROUP = N_LANES }; // + lane, + group
+Status team_meet(Process *p, PlanGroup group, BoardCall call);
+Status team_end(Process *p); // all ranks have ended
+Status process_barrier(Comm *comm, PlanGroup group);
+Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+
+/* watch.c: the thread that keeps beating and sees ranks go */
+Status watch_start(Process *p);
+void watch_stop(Process *p);
+
+#endif

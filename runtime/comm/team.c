@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls of groups, by rounds. In a round every member lays a piece into its box, all meet, all take from
+// the boxes of their node. Members on other nodes: the first member on each node (its leader) sends what
+// its node gave to the other leaders, once per node, between the coming together of its own and letting
+// them go. An exchange sends its parts straight between the ranks.
+#include "runtime/comm/process.h"
+
+/* Meeting -------------------------------------------------------------------------------------- */
+
+// What leaders do while their node waits: round `half` of the box, `bytes` of each member.
+typedef Status (*Between)(Process *p, Team *team, PlanGroup group, Wait *wait, int half, int64_t bytes);
+
+// All members of this node have come when it returns; `between` (NULL: nothing, the other nodes do not
+// matter) is done by the leader before anybody leaves.
+static Status meet(Process *p, Team *team, PlanGroup group, Wait *wait, Between between, int half,
+                   int64_t bytes) {
+    Cell *cell = team->cell;
+    uint32_t turn = atomic_load(&cell->turn), here = (uint32_t)team->n_here;
+    bool leads = between && team->n_nodes > 1;
+    uint32_t arrived = atomic_fetch_add(&cell->arrived, 1) + 1;
+    if (leads && team->own_here == 0) {
+        for (; arrived != here; arrived = atomic_load(&cell->arrived))
+            TRY(wait_word(wait, &cell->arrived, arrived));
+        TRY(between(p, team, group, wait, half, bytes));
+    } else if (leads || arrived != here) {
+        if (leads && arrived == here) wake_all(&cell->arrived);
+        return wait_word(wait, &cell->turn, turn);
+    }
+    atomic_store(&cell->arrived, 0);
+    atomic_store(&cell->turn, turn + 1);
+    if (here > 1) wake_all(&cell->turn);
+    return OK;
+}
+
+static Wait enter(Process *p, PlanGroup group, BoardCall call) {
+    atomic_fetch_add(&p->control.board->entries[p->base.rank].entered[group], 1);
+    return wait_begin(p, call, (int)group, -1);
+}
+
+// A step of a barrier among leaders: in step k a leader hears from the one 2^k before it.
+static Status leaders_meet(Process *p, Team *team, PlanGroup group, Wait *wait, int half, int64_t bytes) {
+    char sent = 0, came;
+    (void)half, (void)bytes;
+    for (int step = 1; step < team->n_nodes; step *= 2) {
+        int to = (team->own_node + step) % team->n_nodes;
+        int from = (team->own_node - step + team->n_nodes) % team->n_nodes;
+        Ticket *out, *in;
+        int tag = TAG_GROUP + (int)group;
+        TRY(ticket_recv(p, team->ranks[team->leaders[from]], tag, &came, 1, &in));
+        TRY(ticket_send(p, team->ranks[team->leaders[to]], tag, &sent, 1, &out));
+        TRY(wait_ticket(wait, in));
+        TRY(wait_ticket(wait, out));
+    }
+    return OK;
+}
+
+Status team_meet(Process *p, PlanGroup group, BoardCall call) {
+    Team *team = &p->teams[group];
+    if (team->n == 1) return OK;
+    Wait wait = enter(p, group, call);
+    TRY(meet(p, team, group, &wait, leaders_meet, 0, 0));
+    wait_end(&wait);
+    return OK;
+}
+
+Status team_end(Process *p) {
+    Team *team = &p->teams[GROUP_world];
+    Wait wait = { p, board_now(), 0 };
+    return meet(p, team, GROUP_world, &wait, leaders_meet, 0, 0);
+}
+
+Status process_barrier(Comm *comm, PlanGroup group) {
+    return team_meet(process_of(comm), group, CALL_barrier);
+}
+
+/* Gather --------------------------------------------------------------------------------------- */
+
+// A box: two halves of what this rank gives, two of what came from other nodes (a leader's is used).
+static char *given(const Team *team, int here, int half) {
+    return team->boxes[here] + half * BOX;
+}
+
+static char *came(const Team *team, int half) {
+    return team->boxes[0] + (2 + half) * BOX;
+}
+
+// Members of other nodes, in order: their places in what came.
+static int place_of(const Team *team, int member) {
+    int place = 0;
+    for (int i = 0; i < member; i++) place += team->node[i] != team->own_node;
+    return place;
+}
+
+static Status leaders_gather(Process *p, Team *team, PlanGroup group, Wait *wait, int half,
+                             int64_t bytes) {
+    int tag = TAG_GROUP + (int)group, n = 0;
+    Ticket **tickets = memory_alloc(sizeof(Ticket *) * (size_t)(team->n * team->n_nodes));
+    Status status = OK;
+    for (int i = 0; i < team->n; i++) {
+        int leader = team->leaders[team->node[i]];
+        if (team->node[i] == team->own_node) continue;
+        TRY_GOTO(ticket_recv(p, team->ranks[leader], tag, came(team, half) + place_of(team, i) * bytes,
+                             bytes, &tickets[n]), end);
+        n++;
+    }
+    for (int node = 0; node < team->n_nodes; node++) {
+        for (int h = 0; node != team->own_node && h < team->n_here; h++, n++)
+            TRY_GOTO(ticket_send(p, team->ranks[team->leaders[node]], tag, given(team, h, half), bytes,
+                                 &tickets[n]), end);
+    }
+    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(wait, tickets[i]), end);
+end:
+    memory_free(tickets);
+    return status;
+}
+
+// Bytes from each member in a round, the same on all nodes: what came from others fits half a box too.
+static int64_t gather_round(const Team *team) {
+    return team->n_nodes > 1 ? max_i64(BOX / team->n / 64, 1) * 64 : BOX;
+}
+
+Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    Process *p = process_of(comm);
+    Team *team = &p->teams[group];
+    char *own = (char *)to + team->own * bytes;
+    if (own != from) memmove(own, from, (size_t)bytes);
+    if (team->n == 1) return OK;
+    Wait wait = enter(p, group, CALL_gather);
+    int64_t round = gather_round(team);
+    for (int64_t at = 0; at < bytes; at += round) {
+        int half = (int)(team->rounds++ & 1);
+        int64_t now = min_i64(round, bytes - at);
+        memcpy(given(team, team->own_here, half), own + at, (size_t)now);
+        TRY(meet(p, team, group, &wait, leaders_gather, half, now));
+        for (int h = 1; h < team->n_here; h++) {
+            int here = (team->own_here + h) % team->n_here;
+            memcpy((char *)to + team->here[here] * bytes + at, given(team, here, half), (size_t)now);
+        }
+        for (int i = 0, place = 0; team->n_nodes > 1 && i < team->n; i++) {
+            if (team->node[i] == team->own_node) continue;
+            memcpy((char *)to + i * bytes + at, came(team, half) + place++ * now, (size_t)now);
+        }
+    }
+    wait_end(&wait);
+    return OK;
+}
+
+/* Exchange ------------------------------------------------------------------------------------- */
+
+// With members on other nodes, straight from and to where the parts lie.
+static Status begin_far(Process *p, Team *team, PlanGroup group, const char *from, char *to,
+                        int64_t bytes, Ticket **tickets, int *n) {
+    int tag = TAG_GROUP + (int)group;
+    for (int i = 0; i < team->n; i++) {
+        if (team->node[i] == team->own_node) continue;
+        TRY(ticket_recv(p, team->ranks[i], tag, to + i * bytes, bytes, &tickets[(*n)++]));
+    }
+    for (int i = 0; i < team->n; i++) {
+        if (team->node[i] == team->own_node) continue;
+        TRY(ticket_send(p, team->ranks[i], tag, from + i * bytes, bytes, &tickets[(*n)++]));
+    }
+    return OK;
+}
+
+static Status exchange_near(Process *p, Team *team, PlanGroup group, Wait *wait, const char *from,
+                            char *to, int64_t bytes) {
+    int n = team->n_here;
+    int64_t round = BOX / n / 64 * 64;
+    memcpy(to + team->own * bytes, from + team->own * bytes, (size_t)bytes);
+    for (int64_t at = 0; n > 1 && at < bytes; at += round) {
+        int half = (int)(team->rounds++ & 1);
+        int64_t now = min_i64(round, bytes - at);
+        for (int h = 0; h < n; h++)
+            if (h != team->own_here)
+                memcpy(given(team, team->own_here, half) + h * now, from + team->here[h] * bytes + at,
+                       (size_t)now);
+        TRY(meet(p, team, group, wait, NULL, half, now));
+        for (int h = 1; h < n; h++) {
+            int here = (team->own_here + h) % n;
+            memcpy(to + team->here[here] * bytes + at,
+                   given(team, here, half) + team->own_here * now, (size_t)now);
+        }
+    }
+    return OK;
+}
+
+Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    Process *p = process_of(comm);
+    Team *team = &p->teams[group];
+    if (team->n == 1) {
+        memcpy(to, from, (size_t)bytes);
+        return OK;
+    }
+    Ticket **tickets = memory_alloc(sizeof(Ticket *) * 2 * (size_t)team->n);
+    int n = 0;
+    Status status = OK;
+    Wait wait = enter(p, group, CALL_exchange);
+    TRY_GOTO(begin_far(p, team, group, from, to, bytes, tickets, &n), end);
+    TRY_GOTO(exchange_near(p, team, group, &wait, from, to, bytes), end);
+    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(&wait, tickets[i]), end);
+    wait_end(&wait);
+end:
+    memory_free(tickets);
+    return status;
+}
