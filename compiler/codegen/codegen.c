@@ -21,7 +21,7 @@ typedef struct Tiling {
 } Tiling;
 
 enum {
-    FLAT_TILE = 32768, // numbers per tile of clear and adamw
+    FLAT_TILE = 32768, // numbers per tile of clear, adamw and reduce
     VOCAB_TILES = 32,
 };
 
@@ -39,6 +39,7 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
     case FAMILY_CLEAR:
+    case FAMILY_REDUCE:
     case FAMILY_ADAMW: return flat_tiling(d->n, FLAT_TILE);
     case FAMILY_SUMSQ: return flat_tiling(d->n, SUMSQ_TILE);
     case FAMILY_PACK:
@@ -49,6 +50,7 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_ATTEND_GRAD: // attend.c
     case FAMILY_ROUTE:
     case FAMILY_CLIP:
+    case FAMILY_FOLD:
     case N_FAMILIES: break;
     }
     return t;
@@ -64,6 +66,8 @@ static const char *const template_name[N_FAMILIES] = {
     [FAMILY_SUMSQ] = "cpu/sumsq.c",
     [FAMILY_CLIP] = "cpu/clip.c",
     [FAMILY_ADAMW] = "cpu/adamw.c",
+    [FAMILY_REDUCE] = "cpu/reduce.c",
+    [FAMILY_FOLD] = "cpu/fold.c",
 };
 
 static Status expand_family(const KernelDesc *d, const Tiling *t, const char *entry, Arena *scratch,

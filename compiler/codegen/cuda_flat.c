@@ -4,7 +4,7 @@
 
 enum {
     THREADS = 256,
-    FLAT = 4096,       // numbers per block of clear and adamw
+    FLAT = 4096,       // numbers per block of clear, adamw and reduce
     VOCAB_ROWS = 32,   // rows of the table per block of embed_w: each block reads all ids
     SUM_COLUMNS = 64,  // columns per block of segment_sum
 };
@@ -22,6 +22,8 @@ static const Flat flat[N_FAMILIES] = {
     [FAMILY_SUMSQ] = { "cuda/sumsq.cu", false },
     [FAMILY_CLIP] = { "cuda/clip.cu", false },
     [FAMILY_ADAMW] = { "cuda/adamw.cu", false },
+    [FAMILY_REDUCE] = { "cuda/reduce.cu", false },
+    [FAMILY_FOLD] = { "cuda/fold.cu", false },
 };
 
 static int64_t segments(const KernelDesc *d) {
@@ -34,6 +36,7 @@ static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
     *chunk = 1;
     switch (d->family) {
     case FAMILY_CLEAR:
+    case FAMILY_REDUCE:
     case FAMILY_ADAMW: shape->tiles = div_up(d->n, *chunk = FLAT); break;
     case FAMILY_SUMSQ: shape->tiles = div_up(d->n, *chunk = SUMSQ_TILE); break;
     case FAMILY_EMBED_W: shape->tiles = div_up(d->vocab, *chunk = VOCAB_ROWS); break;
@@ -42,7 +45,7 @@ static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
         shape->threads = SUM_COLUMNS;
         shape->tiles = segments(d) * div_up(d->n, SUM_COLUMNS);
         break;
-    default: break; // clip: one block
+    default: break; // clip, fold: one block
     }
 }
 

@@ -30,24 +30,33 @@ void fill_real(Filler *f, const char *name, double value) {
     text_finish(&text);
 }
 
-// {first number, lr, decay} of every trained parameter, by place.
-static int by_offset(const void *a, const void *b) {
-    const PlanParam *p = *(const PlanParam *const *)a, *q = *(const PlanParam *const *)b;
-    return (p->offset > q->offset) - (p->offset < q->offset);
+// {first number, lr, decay} of every trained parameter, or of buckets, by place.
+typedef struct Rate {
+    int64_t at;
+    double lr, decay;
+} Rate;
+
+static int by_place(const void *a, const void *b) {
+    const Rate *p = a, *q = b;
+    return (p->at > q->at) - (p->at < q->at);
 }
 
 void fill_table(Filler *f, const KernelDesc *d) {
-    const PlanParam **sorted = ARENA_ARRAY(f->arena, const PlanParam *, d->n_params + 1);
+    Rate *rates = ARENA_ARRAY(f->arena, Rate, d->n_params + d->n_buckets + 1);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < d->n_params; i++)
-        if (!d->params[i].is_state) sorted[n++] = &d->params[i];
-    qsort(sorted, n, sizeof *sorted, by_offset);
+    for (uint32_t i = 0; i < d->n_params; i++) {
+        const PlanParam *p = &d->params[i];
+        if (!p->is_state) rates[n++] = (Rate){p->offset, p->lr, p->decay};
+    }
+    for (uint32_t i = 0; i < d->n_buckets; i++)
+        rates[n++] = (Rate){d->buckets[i].shard, d->buckets[i].lr, d->buckets[i].decay};
+    qsort(rates, n, sizeof *rates, by_place);
     Text rows = {0};
     for (uint32_t i = 0; i < n; i++) {
-        text_printf(&rows, "%s{%lld, ", i ? "\n    " : "", (long long)(sorted[i]->offset / 4));
-        text_add_double(&rows, (float)sorted[i]->lr);
+        text_printf(&rows, "%s{%lld, ", i ? "\n    " : "", (long long)(rates[i].at / 4));
+        text_add_double(&rows, (float)rates[i].lr);
         text_add(&rows, "f, ");
-        text_add_double(&rows, (float)sorted[i]->decay);
+        text_add_double(&rows, (float)rates[i].decay);
         text_add(&rows, "f},");
     }
     fill_hole(f, "table", arena_strdup(f->arena, text_cstr(&rows)));
@@ -72,6 +81,7 @@ void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
     fill_size(f, "top_k", d->top_k);
     fill_size(f, "vocab", d->vocab);
     fill_size(f, "ids", d->ids);
+    fill_size(f, "ranks", d->ranks);
     fill_real(f, "scale", d->scale);
     fill_size(f, "causal", d->causal);
     fill_size(f, "sinks", d->sinks);

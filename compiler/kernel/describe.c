@@ -9,6 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
+    "reduce", "fold",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */
@@ -33,6 +34,7 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "top_k", d->top_k);
     size(out, "vocab", d->vocab);
     size(out, "ids", d->ids);
+    size(out, "ranks", d->ranks);
     size(out, "causal", d->causal);
     size(out, "sinks", d->sinks);
     size(out, "accumulate", d->accumulate);
@@ -52,16 +54,21 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     text_add(out, "\n");
 }
 
+static void describe_rate(int64_t at, double lr, double decay, Text *out) {
+    text_printf(out, "at %lld lr ", (long long)at);
+    text_add_double(out, lr);
+    text_add(out, " decay ");
+    text_add_double(out, decay);
+    text_add(out, "\n");
+}
+
 static void describe_table(const KernelDesc *d, Text *out) {
     for (uint32_t i = 0; i < d->n_params; i++) {
         const PlanParam *p = &d->params[i];
-        if (p->is_state) continue;
-        text_printf(out, "at %lld lr ", (long long)p->offset);
-        text_add_double(out, p->lr);
-        text_add(out, " decay ");
-        text_add_double(out, p->decay);
-        text_add(out, "\n");
+        if (!p->is_state) describe_rate(p->offset, p->lr, p->decay, out);
     }
+    for (uint32_t i = 0; i < d->n_buckets; i++)
+        describe_rate(d->buckets[i].shard, d->buckets[i].lr, d->buckets[i].decay, out);
 }
 
 /* row programs ------------------------------------------------------------------------------- */

@@ -29,6 +29,8 @@
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
 //   clip        r partials, a scalars          (2 of 2: norm, scale, skip)        n
 //   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
+//   reduce      r parts, w y                   (y = what ranks have, in order)    ranks n
+//   fold        r x, w sum                     (one number: of partials)          n
 //
 // Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and
 // `$body`-like lines for generated text. prelude.h of the target's folder and its parts are the plan's source 0,
@@ -38,7 +40,7 @@
 // grouped, else rows is the capacity and `offsets` i32 [experts + 1] says which rows exist. mid and each
 // are 1 where an operation has no such axis. `accumulate` 1: result is added to what is there.
 // segment_sum: T -> S has `sequence`, R -> E has `experts` (and `offsets`). embed_w: `ids` per row.
-// clear, sumsq, adamw: n numbers. sumsq writes one number per tile of SUMSQ_TILE; clip's n counts those.
+// clear, sumsq, adamw, reduce, fold: n numbers. sumsq writes one number per tile of SUMSQ_TILE; clip's n counts those.
 //
 // Precision of a contraction (KernelDesc.precision). fp32: operands fp32 (a bf16 operand in memory is
 // widened), fma in ascending order. bf16: operands bf16, pairs along the contraction summed as VDPBF16PS
@@ -68,7 +70,7 @@
 typedef enum Family {
     FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
-    N_FAMILIES
+    FAMILY_REDUCE, FAMILY_FOLD, N_FAMILIES
 } Family;
 extern const char *const family_name[N_FAMILIES];
 
@@ -132,7 +134,9 @@ typedef struct KernelDesc {
     int64_t part_n[4];
     RowBody body;                                   // FAMILY_ROW; of a contraction: its post (n_stores 0: none)
     RowBody pre;                                    // n_stores 0: none
-    const PlanParam *params; uint32_t n_params;     // FAMILY_ADAMW: the table
+    int32_t ranks;                                  // FAMILY_REDUCE
+    const PlanParam *params; uint32_t n_params;     // FAMILY_ADAMW: the table, of parameters by offset ...
+    const PlanBucket *buckets; uint32_t n_buckets;  // ... or of buckets by shard
     double flops, bytes;                            // of one launch, by compiler/model/count.c
     Loc loc;                                        // what an error points at
 } KernelDesc;

@@ -100,10 +100,24 @@ static void set_packed(Buffer *buffer, const Pack *pack) {
     set_dims(buffer, n, dims);
 }
 
+static Region region_of_param(const Lower *l, uint32_t node) {
+    int64_t offset;
+    if (l->trial) return REGION_weights;
+    return lower_param_place(l, lower_param(l, l->m->nodes[node].attr.index), &offset);
+}
+
+// Numbers of a region that one kernel takes as a whole.
+static int64_t flat_numbers(const Lower *l, Region region) {
+    int64_t masters = plan_master_bytes(l->plan) / dtype_bytes(DTYPE_F32);
+    if (region == REGION_totals) return l->totals_bytes / dtype_bytes(DTYPE_F32);
+    return masters && region != REGION_grads ? masters : l->plan->n_trained;
+}
+
 static void set_buffer(Lower *l, Buffer *buffer) {
     const Model *m = l->m;
     buffer->region =
         buffer->kind == BUFFER_FLAT ? (uint8_t)buffer->k : (uint8_t)region_of[buffer->kind];
+    if (buffer->kind == BUFFER_PARAM) buffer->region = (uint8_t)region_of_param(l, buffer->node);
     switch ((BufferKind)buffer->kind) {
     case BUFFER_VALUE:
         if (l->info[buffer->node].into) buffer->region = REGION_io;
@@ -124,14 +138,19 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     case BUFFER_INPUT: set_input(l, buffer); break;
     case BUFFER_SCALARS: set_dims(buffer, 1, (int64_t[]){ N_SCALARS }); break;
     case BUFFER_FLAT:
-        set_dims(
-            buffer, 1,
-            (int64_t[]){ buffer->k == REGION_totals ? l->totals_bytes / 4 : l->plan->n_trained });
+        set_dims(buffer, 1, (int64_t[]){ flat_numbers(l, (Region)buffer->k) });
         break;
+    case BUFFER_RANGE: {
+        const Range *range = &l->ranges[buffer->k];
+        buffer->region = (uint8_t)range->region;
+        buffer->offset = range->offset;
+        set_dims(buffer, 1, (int64_t[]){ range->bytes / dtype_bytes(DTYPE_F32) });
+        break;
+    }
     case BUFFER_PACKED: set_packed(buffer, &l->shared->packs[buffer->k]); break;
     case BUFFER_PACKED_VALUE: set_packed(buffer, &l->packs[buffer->k]); break;
     case BUFFER_NORM:
-        set_dims(buffer, 1, (int64_t[]){ div_up(l->plan->n_trained, SUMSQ_TILE) });
+        set_dims(buffer, 1, (int64_t[]){ div_up(flat_numbers(l, plan_master(l->plan)), SUMSQ_TILE) });
         break;
     }
     if (buffer->kind != BUFFER_TOTAL) return;
@@ -149,6 +168,12 @@ uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
     buffer->next = *list;
     *list = l->n_buffers;
     return l->n_buffers - 1;
+}
+
+uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes) {
+    *ARENA_PUSH(l->arena, l->ranges, l->n_ranges, l->cap_ranges) =
+        (Range){ name, region, offset, bytes };
+    return lower_buffer(l, BUFFER_RANGE, 0, (int32_t)l->n_ranges - 1);
 }
 
 static int32_t input_key(const Lower *l, uint32_t n) {
@@ -185,7 +210,7 @@ void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, Op
     Kernel *to = &l->kernels[kernel];
     Buffer *b = &l->buffers[buffer];
     *ARENA_PUSH(l->arena, to->binds, to->n_binds, to->cap_binds) =
-        (Bind){ name, buffer, (uint8_t)mode, 0 };
+        (Bind){ .name = name, .buffer = buffer, .mode = (uint8_t)mode };
     to->desc.bytes += (double)b->bytes * (mode == OPERAND_ADD || mode == OPERAND_INPLACE ? 2 : 1);
     if (mode == OPERAND_READ) b->n_readers++;
     if (mode == OPERAND_WRITE) b->writer = kernel + 1;

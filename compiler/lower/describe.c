@@ -182,7 +182,7 @@ static void describe_segment_sum(Lower *l, uint32_t kernel, uint32_t n) {
     bind_result(l, kernel, "y", n);
 }
 
-/* The optimizer -------------------------------------------------------------------------------- */
+/* Kernels without nodes ------------------------------------------------------------------------ */
 
 uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family) {
     Kernel *kernel = ARENA_PUSH(l->arena, l->kernels, l->n_kernels, l->cap_kernels);
@@ -202,47 +202,6 @@ uint32_t lower_add_crossing(Lower *l, SegmentKind segment, int32_t depth, PlanOp
 void lower_after(Lower *l, uint32_t kernel, uint32_t earlier) {
     Kernel *to = &l->kernels[kernel];
     *ARENA_PUSH(l->arena, to->after, to->n_after, to->cap_after) = earlier;
-}
-
-static uint32_t add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
-    uint32_t kernel = lower_add_kernel(l, segment, depth, family);
-    l->kernels[kernel].desc.n = n;
-    return kernel;
-}
-
-static void bind_flat(Lower *l, uint32_t kernel, const char *name, Region region,
-                      OperandMode mode) {
-    lower_bind(l, kernel, name, lower_buffer(l, BUFFER_FLAT, 0, (int32_t)region), mode);
-}
-
-// Negative depths: the optimizer precedes whatever else runs in the update part.
-static void describe_optimizer(Lower *l) {
-    int64_t n = l->plan->n_trained;
-    if (l->totals_bytes) {
-        uint32_t clear = add_kernel(l, SEGMENT_CLEAR, 0, FAMILY_CLEAR, l->totals_bytes / 4);
-        bind_flat(l, clear, "x", REGION_totals, OPERAND_WRITE);
-    }
-    if (!n) return;
-    uint32_t clear = add_kernel(l, SEGMENT_CLEAR, 0, FAMILY_CLEAR, n);
-    bind_flat(l, clear, "x", REGION_grads, OPERAND_WRITE);
-    uint32_t scalars = lower_buffer(l, BUFFER_SCALARS, 0, 0),
-             norm = lower_buffer(l, BUFFER_NORM, 0, 0);
-    uint32_t sumsq = add_kernel(l, SEGMENT_UPDATE, -3, FAMILY_SUMSQ, n);
-    l->kernels[sumsq].desc.flops = 2.0 * (double)n;
-    bind_flat(l, sumsq, "x", REGION_grads, OPERAND_READ);
-    lower_bind(l, sumsq, "partials", norm, OPERAND_WRITE);
-    uint32_t clip = add_kernel(l, SEGMENT_UPDATE, -2, FAMILY_CLIP, div_up(n, SUMSQ_TILE));
-    lower_bind(l, clip, "partials", norm, OPERAND_READ);
-    lower_bind(l, clip, "scalars", scalars, OPERAND_INPLACE);
-    uint32_t adamw = add_kernel(l, SEGMENT_UPDATE, -1, FAMILY_ADAMW, n);
-    l->kernels[adamw].desc.flops = 14.0 * (double)n;
-    l->kernels[adamw].desc.params = l->plan->params;
-    l->kernels[adamw].desc.n_params = l->plan->n_params;
-    bind_flat(l, adamw, "grads", REGION_grads, OPERAND_READ);
-    bind_flat(l, adamw, "weights", REGION_weights, OPERAND_INPLACE);
-    bind_flat(l, adamw, "moment1", REGION_moment1, OPERAND_INPLACE);
-    bind_flat(l, adamw, "moment2", REGION_moment2, OPERAND_INPLACE);
-    lower_bind(l, adamw, "scalars", scalars, OPERAND_READ);
 }
 
 static uint8_t dtype_of(const Lower *l, const Kernel *kernel, const char *name) {
@@ -306,9 +265,7 @@ bool pass_describe(Lower *l) {
         if (family) describe_kernel(l, k);
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
-    if (l->program != PROGRAM_STEP) return true;
-    describe_optimizer(l);
-    pack_again(l);
+    if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
     return true;
 }
 

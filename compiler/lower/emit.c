@@ -30,10 +30,6 @@ static void emit_param(Lower *l, uint32_t index) {
     to->std = param->std;
     to->decay = param->decay;
     to->lr = param->lr;
-    int64_t bytes = dtype_bytes(DTYPE_F32);
-    for (int i = 0; i < to->n_dims; i++) bytes *= to->dims[i];
-    to->offset = plan->region_bytes[REGION_weights];
-    plan->region_bytes[REGION_weights] += round_up(bytes, PLAN_GRAIN);
 }
 
 bool emit_params(Lower *l) {
@@ -43,11 +39,10 @@ bool emit_params(Lower *l) {
     for (uint32_t i = 0; i < m->n_params; i++) {
         if (lower_is_trained(l, i)) emit_param(l, i);
     }
-    plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
     for (uint32_t i = 0; i < m->n_params; i++) {
         if (!lower_is_trained(l, i)) emit_param(l, i);
     }
-    return true;
+    return lower_place_params(l);
 }
 
 const PlanParam *lower_param(const Lower *l, uint32_t param) {
@@ -131,6 +126,7 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     case BUFFER_SCALARS: return "scalars";
     case BUFFER_FLAT: return flat[buffer->k];
     case BUFFER_NORM: return "grads.sumsq";
+    case BUFFER_RANGE: return l->ranges[buffer->k].name;
     case BUFFER_PACKED:
         return arena_printf(arena, "%s.packed%s", param_of(l, buffer->node)->name,
                             l->shared->packs[buffer->k].turned ? ".turned" : "");
@@ -164,8 +160,8 @@ static int64_t input_offset(Lower *l, const Buffer *buffer) {
 
 static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
-    case BUFFER_PARAM:
-    case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->offset; break;
+    case BUFFER_PARAM: lower_param_place(l, param_of(l, buffer->node), &buffer->offset); break;
+    case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->grad; break;
     case BUFFER_PACKED: buffer->offset = l->shared->packs[buffer->k].offset; break;
     case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
     case BUFFER_METRIC:
@@ -230,7 +226,7 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
             const Bind *bind = bind_at(l, kernel, i);
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
-                (PlanOperand){ .buffer = buffer, .mode = bind->mode, .step = bind->step };
+                (PlanOperand){ .buffer = buffer, .mode = bind->mode, .step = bind->step, .offset = bind->offset };
         }
     }
 }
@@ -321,8 +317,8 @@ bool pass_emit(Lower *l) {
     bytes[REGION_io] = l->shared->io_bytes;
     bytes[REGION_scalars] = round_up(N_SCALARS * dtype_bytes(DTYPE_F32), PLAN_GRAIN);
     if (l->program != PROGRAM_STEP) return true;
-    static const Region twins[] = { REGION_grads, REGION_moment1, REGION_moment2 };
-    for (int i = 0; i < COUNT_OF(twins); i++)
-        bytes[twins[i]] = plan->n_trained * dtype_bytes(DTYPE_F32);
+    bytes[REGION_grads] = plan->n_trained * dtype_bytes(DTYPE_F32);
+    bytes[REGION_moment1] = bytes[REGION_moment2] =
+        plan->n_buckets ? plan_master_bytes(plan) : bytes[REGION_grads];
     return true;
 }

@@ -66,6 +66,14 @@ static bool wants_dump(const LowerOptions *options, char letter) {
     return options->dump && options->dump_out && strchr(options->dump, letter);
 }
 
+bool lower_until_described(Lower *l) {
+    for (int i = 0; i < COUNT_OF(passes); i++) {
+        if (!passes[i].run(l)) return false;
+        if (passes[i].run == pass_describe) break;
+    }
+    return true;
+}
+
 static bool run_passes(Lower *l) {
     for (int i = 0; i < COUNT_OF(passes); i++) {
         const Pass *pass = &passes[i];

@@ -19,6 +19,7 @@ typedef struct LowerOptions {
     const Layout *layout;        // NULL: one rank
     int32_t stage;               // of the layout: whose plan to make
     int64_t piece;               // numbers of a loss's product at a time; 0: what suits caches
+    int64_t bucket;              // most bytes of a bucket of parameters; 0: what suits memory
     bool no_fusion;              // one kernel per operation: for tests
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL
     Text *dump_out;

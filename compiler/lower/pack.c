@@ -74,6 +74,19 @@ static bool is_updated(const Lower *l, uint32_t param) {
     return false;
 }
 
+// In the update the parameter is read where it is new.
+static void bind_new(Lower *l, uint32_t kernel, uint32_t node, uint32_t param) {
+    const PlanParam *of = lower_param(l, param);
+    const PlanBucket *bucket = plan_bucket(l->plan, of);
+    bool several = bucket && lower_bucket_ranks(l, bucket) > 1;
+    uint32_t from = several ? lower_gathered(l, (uint32_t)(bucket - l->plan->buckets)) : 0;
+    bool packed = several && bucket->weights < 0;
+    lower_bind(l, kernel, "w", packed ? l->gathered[from].buffer : lower_buffer(l, BUFFER_PARAM, node, 0),
+               OPERAND_READ);
+    if (packed) l->kernels[kernel].binds[0].offset = of->grad - bucket->offset;
+    else if (several) lower_after(l, kernel, l->gathered[from].kernel);
+}
+
 void pack_again(Lower *l) {
     for (uint32_t i = 0; i < l->shared->n_packs; i++) {
         const Pack *pack = &l->shared->packs[i];
@@ -83,7 +96,7 @@ void pack_again(Lower *l) {
         l->kernels[kernel].node = node;
         l->kernels[kernel].desc.loc = l->m->params[pack->of].loc;
         describe_pack(&l->kernels[kernel].desc, pack);
-        lower_bind(l, kernel, "w", lower_buffer(l, BUFFER_PARAM, node, 0), OPERAND_READ);
+        bind_new(l, kernel, node, pack->of);
         lower_bind(l, kernel, "packed", lower_buffer(l, BUFFER_PACKED, node, (int32_t)i),
                    OPERAND_WRITE);
     }
@@ -132,62 +145,140 @@ uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n) {
 
 /* Program "pack" ------------------------------------------------------------------------------- */
 
-static uint32_t emit_buffer(Plan *plan, PlanProgram *program, const PlanBuffer *buffer) {
+// The program is small and needs no passes: its buffers are made by hand.
+typedef struct PackProgram {
+    Lower *l;
+    PlanProgram *program;
+    uint32_t gathered; // buffer that the current bucket is gathered into, in act
+} PackProgram;
+
+static uint32_t emit_buffer(PackProgram *p, PlanBuffer buffer, const int64_t *dims, int n_dims) {
+    PlanProgram *program = p->program;
+    buffer.n_dims = (uint8_t)n_dims;
+    buffer.bytes = dtype_bytes((Dtype)buffer.dtype);
+    for (int i = 0; i < n_dims; i++) buffer.bytes *= buffer.dims[i] = dims[i];
     for (uint32_t i = 0; i < program->n_buffers; i++) {
-        if (!strcmp(program->buffers[i].name, buffer->name)) return i;
+        if (!strcmp(program->buffers[i].name, buffer.name)) return i;
     }
-    *ARENA_PUSH(plan->arena, program->buffers, program->n_buffers, program->cap_buffers) = *buffer;
+    *ARENA_PUSH(p->l->plan->arena, program->buffers, program->n_buffers, program->cap_buffers) = buffer;
     return program->n_buffers - 1;
 }
 
-static bool emit_pack(Lower *l, PlanProgram *program, const Pack *pack) {
-    Plan *plan = l->plan;
+static void emit_operand(PackProgram *p, uint32_t buffer, OperandMode mode, int64_t offset) {
+    PlanProgram *program = p->program;
+    *ARENA_PUSH(p->l->plan->arena, program->operands, program->n_operands, program->cap_operands) =
+        (PlanOperand){ .buffer = buffer, .mode = (uint8_t)mode, .offset = offset };
+}
+
+static void emit_instr(PackProgram *p, PlanInstr instr, uint32_t n_operands) {
+    PlanProgram *program = p->program;
+    instr.operands = program->n_operands;
+    instr.n_operands = n_operands;
+    *ARENA_PUSH(p->l->plan->arena, program->instrs, program->n_instrs, program->cap_instrs) = instr;
+}
+
+// The buffer that a parameter is packed from, and where in it.
+static uint32_t emit_source(PackProgram *p, const PlanParam *param, int64_t *offset) {
+    const PlanBucket *bucket = plan_bucket(p->l->plan, param);
+    PlanBuffer from = { .name = param->name };
+    *offset = 0;
+    if (bucket && bucket->weights < 0 && lower_bucket_ranks(p->l, bucket) > 1) {
+        *offset = param->grad - bucket->offset;
+        return p->gathered;
+    }
+    from.region = (uint8_t)lower_param_place(p->l, param, &from.offset);
+    return emit_buffer(p, from, param->dims, param->n_dims);
+}
+
+static bool emit_pack(PackProgram *p, const Pack *pack) {
+    Lower *l = p->l;
     const PlanParam *param = lower_param(l, pack->of);
     KernelDesc desc = { .loc = l->from->params[pack->of].loc };
-    PlanBuffer from = { .name = param->name,
-                        .region = REGION_weights,
-                        .n_dims = param->n_dims,
-                        .offset = param->offset,
-                        .bytes = dtype_bytes(DTYPE_F32) };
-    PlanBuffer to = { .dtype = pack->dtype,
-                      .region = REGION_packed,
-                      .offset = pack->offset,
-                      .bytes = pack_bytes(pack) };
+    PlanBuffer to = { .dtype = pack->dtype, .region = REGION_packed, .offset = pack->offset };
+    int64_t dims[PLAN_MAX_DIMS], offset;
     int n_dims;
     describe_pack(&desc, pack);
-    for (int i = 0; i < from.n_dims; i++) from.bytes *= from.dims[i] = param->dims[i];
-    pack_dims(pack, to.dims, &n_dims);
-    to.n_dims = (uint8_t)n_dims;
-    to.name = arena_printf(plan->arena, "%s.packed.%u", param->name, program->n_instrs);
-    desc.bytes = (double)(from.bytes + to.bytes);
-    PlanInstr instr = { .operands = program->n_operands, .n_operands = 2 };
+    pack_dims(pack, dims, &n_dims);
+    to.name = arena_printf(l->plan->arena, "%s.packed.%u", param->name, p->program->n_instrs);
+    desc.bytes = (double)(plan_numbers(param) * dtype_bytes(DTYPE_F32) + pack_bytes(pack));
+    PlanInstr instr = { 0 };
     if (codegen_kernel(l->codegen, &desc, &instr.kernel) != OK)
         return lower_fail(l, 0, "%s", status_message());
-    const PlanKernel *kernel = &plan->kernels[instr.kernel];
+    const PlanKernel *kernel = &l->plan->kernels[instr.kernel];
+    uint32_t from = emit_source(p, param, &offset), packed = emit_buffer(p, to, dims, n_dims);
+    emit_instr(p, instr, kernel->n_args);
     for (uint32_t i = 0; i < kernel->n_args; i++) {
         bool read = kernel->args[i].is_const;
-        *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) =
-            (PlanOperand){ .buffer = emit_buffer(plan, program, read ? &from : &to),
-                           .mode = read ? OPERAND_READ : OPERAND_WRITE };
+        emit_operand(p, read ? from : packed, read ? OPERAND_READ : OPERAND_WRITE, read ? offset : 0);
     }
-    *ARENA_PUSH(plan->arena, program->instrs, program->n_instrs, program->cap_instrs) = instr;
     return true;
 }
 
-bool emit_pack_program(Lower *l) {
-    Plan *plan = l->plan;
-    if (!l->shared->n_packs) return true;
-    PlanProgram *program =
-        ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs);
-    program->name = "pack";
-    for (uint32_t i = 0; i < l->shared->n_packs; i++) {
-        if (!emit_pack(l, program, &l->shared->packs[i])) return false;
+static void emit_gather(PackProgram *p, uint32_t number) {
+    const Plan *plan = p->l->plan;
+    const PlanBucket *bucket = &plan->buckets[number];
+    bool direct = bucket->weights >= 0;
+    const char *name = arena_printf(plan->arena, "bucket.%u", number);
+    PlanBuffer own = { .name = arena_printf(plan->arena, "%s.master", name),
+                       .region = REGION_master,
+                       .offset = bucket->shard };
+    PlanBuffer all = { .name = arena_printf(plan->arena, "%s.weights", name),
+                       .region = direct ? REGION_weights : REGION_act,
+                       .offset = direct ? bucket->weights : 0,
+                       .first = (int32_t)p->program->n_instrs };
+    int64_t numbers = plan_shard_bytes(plan, bucket) / dtype_bytes(DTYPE_F32),
+            whole = bucket->bytes / dtype_bytes(DTYPE_F32);
+    uint32_t from = emit_buffer(p, own, &numbers, 1), to = emit_buffer(p, all, &whole, 1);
+    emit_instr(p, (PlanInstr){ .op = PLAN_gather, .group = bucket->group }, 2);
+    emit_operand(p, from, OPERAND_READ, 0);
+    emit_operand(p, to, OPERAND_WRITE, 0);
+    p->gathered = to;
+}
+
+// Copies of the parameters of one bucket, or (NULL) of those in none.
+static bool emit_bucket(PackProgram *p, const PlanBucket *bucket) {
+    Lower *l = p->l;
+    const Shared *shared = l->shared;
+    bool needed = bucket && bucket->weights >= 0, several = bucket && lower_bucket_ranks(l, bucket) > 1;
+    for (uint32_t i = 0; i < shared->n_packs; i++)
+        needed |= plan_bucket(l->plan, lower_param(l, shared->packs[i].of)) == bucket;
+    if (several && needed) emit_gather(p, (uint32_t)(bucket - l->plan->buckets));
+    for (uint32_t i = 0; i < shared->n_packs; i++) {
+        if (plan_bucket(l->plan, lower_param(l, shared->packs[i].of)) != bucket) continue;
+        if (!emit_pack(p, &shared->packs[i])) return false;
     }
+    if (!several || !needed || bucket->weights >= 0) return true;
+    p->program->buffers[p->gathered].last = (int32_t)p->program->n_instrs - 1;
+    p->program->act_bytes = p->program->act_bound = max_i64(p->program->act_bytes, bucket->bytes);
+    return true;
+}
+
+static void finish_program(PackProgram *p) {
+    PlanProgram *program = p->program;
+    Plan *plan = p->l->plan;
     int32_t n = (int32_t)program->n_instrs;
-    for (uint32_t i = 0; i < program->n_buffers; i++) program->buffers[i].last = n - 1;
+    for (uint32_t i = 0; i < program->n_buffers; i++) {
+        if (program->buffers[i].region == REGION_act) continue;
+        program->buffers[i].first = 0;
+        program->buffers[i].last = n - 1;
+    }
     *ARENA_PUSH(plan->arena, program->segments, program->n_segments, program->cap_segments) =
         (PlanSegment){ "pack", 0, n };
     *ARENA_PUSH(plan->arena, program->rows, program->n_rows, program->cap_rows) =
         (PlanRow){ 0, -1, 0 };
+    plan->region_bytes[REGION_act] = max_i64(plan->region_bytes[REGION_act], program->act_bytes);
+}
+
+bool emit_pack_program(Lower *l) {
+    Plan *plan = l->plan;
+    bool direct = false;
+    for (uint32_t i = 0; i < plan->n_buckets; i++) direct |= plan->buckets[i].weights >= 0;
+    if (!l->shared->n_packs && !direct) return true;
+    PackProgram p = { l, ARENA_PUSH(plan->arena, plan->programs, plan->n_programs, plan->cap_programs), 0 };
+    p.program->name = "pack";
+    for (uint32_t i = 0; i < plan->n_buckets; i++)
+        if (!emit_bucket(&p, &plan->buckets[i])) return false;
+    if (!emit_bucket(&p, NULL)) return false;
+    finish_program(&p);
     return true;
 }

@@ -87,6 +87,7 @@ typedef enum BufferKind {
     BUFFER_SCALARS,
     BUFFER_FLAT /* k: region */,
     BUFFER_NORM,
+    BUFFER_RANGE,       // k: index in l->ranges
     BUFFER_PACKED,      // of a parameter's node; k: index in shared->packs
     BUFFER_PACKED_VALUE // of any other node, for one segment; k: index in l->packs
 } BufferKind;
@@ -117,8 +118,21 @@ typedef struct Bind {
     const char *name;
     uint32_t buffer;
     uint8_t mode;
-    int64_t step; // bytes per trip of the kernel's repeat
+    int64_t step;   // bytes per trip of the kernel's repeat
+    int64_t offset; // bytes of the buffer before what the kernel is given
 } Bind;
+
+// Numbers (f32) that belong to no node; `offset` of those that are not placed.
+typedef struct Range {
+    const char *name;
+    Region region;
+    int64_t offset, bytes;
+} Range;
+
+// Masters of a bucket as the ranks of its group have them, in the update segment.
+typedef struct Gathered {
+    uint32_t bucket, kernel, buffer;
+} Gathered;
 
 typedef enum SegmentKind {
     SEGMENT_CLEAR,
@@ -184,6 +198,11 @@ typedef struct Lower {
     uint32_t n_repeats, cap_repeats;
     Pack *packs; // of values
     uint32_t n_packs, cap_packs;
+    Range *ranges;
+    uint32_t n_ranges, cap_ranges;
+    Gathered *gathered;
+    uint32_t n_gathered, cap_gathered;
+    bool trial; // kernels are described to see what they read: no addresses, no update
     int64_t totals_bytes, act_bytes, act_bound;
     struct Shared *shared;
 } Lower;
@@ -208,6 +227,7 @@ typedef struct Shared {
 // Message at the node's line; false.
 bool lower_fail(Lower *l, uint32_t node, const char *format, ...) PRINTF_LIKE(3, 4);
 bool lower_start(Lower *l, Program program);          // makes l->m
+bool lower_until_described(Lower *l);                 // the passes up to describe
 int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for rowless
 
 /* precision.c */
@@ -290,12 +310,20 @@ uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
 uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator or value
 bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
+uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes);
 
+enum { NO_KERNEL = UINT32_MAX };
 uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family);
 // An instruction that crosses ranks: bound like a kernel, what it reads first, then what it writes;
 // names of operands do not matter. send, recv: the caller sets `peer`.
 uint32_t lower_add_crossing(Lower *l, SegmentKind segment, int32_t depth, PlanOp op, PlanGroup group);
 void lower_after(Lower *l, uint32_t kernel, uint32_t earlier); // both of one segment
+
+/* update.c: the optimizer */
+
+void describe_update(Lower *l);
+// Masters of a bucket of several ranks, gathered after the optimizer; index in l->gathered.
+uint32_t lower_gathered(Lower *l, uint32_t bucket);
 
 /* pack.c: second operands of contractions, as their kernels read them */
 
@@ -333,6 +361,13 @@ typedef struct Interval {
 int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bound);
 bool pass_place(Lower *l);
 void dump_place(const Lower *l, Text *out);
+
+/* buckets.c: where parameters lie */
+
+bool lower_place_params(Lower *l);
+// Where kernels read a parameter that they read as it is.
+Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset);
+int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket);
 
 /* emit.c */
 

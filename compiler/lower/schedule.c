@@ -22,7 +22,8 @@ typedef struct Scheduler {
 static int phase_of(const Lower *l, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
     if (k->depth < 0) return k->depth;
-    if (k->segment == SEGMENT_UPDATE && k->desc.family == FAMILY_PACK) return 2;
+    bool copies = k->op != PLAN_launch || k->desc.family == FAMILY_PACK;
+    if (k->segment == SEGMENT_UPDATE && copies) return 2;
     if (!k->n_units) return 0;
     return l->m->nodes[l->units[k->units[0]].node].op == OP_UPDATE;
 }

@@ -38,7 +38,7 @@ static void expand_program(Exec *exec, uint32_t number) {
             const PlanOperand *operand = &program->operands[instr->operands + k % n];
             const PlanBuffer *b = &program->buffers[operand->buffer];
             bool remote = operand_is_remote(operand->mode);
-            int64_t at = remote ? exec->tables[number][instr->operands + k % n] : b->offset;
+            int64_t at = remote ? exec->tables[number][instr->operands + k % n] : b->offset + operand->offset;
             args[k] = exec->regions[b->region] + at + k / n * operand->step;
         }
         bool launch = instr->op == PLAN_launch;

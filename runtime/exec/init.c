@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initial values: parameters are made on the host by its threads, whatever the device, so that
-// their bits do not depend on it.
+// their bits do not depend on it. Of many ranks each makes its part of the masters.
 #include "runtime/exec/private.h"
 
 enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
@@ -8,7 +8,7 @@ enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 typedef struct InitJob {
     const PlanParam *param;
     float *at;
-    int64_t n;
+    int64_t first, n; // numbers of the parameter
     uint64_t seed, name;
 } InitJob;
 
@@ -18,7 +18,7 @@ static void init_tiles(void *const *args, int64_t tile_begin, int64_t tile_end) 
     for (int64_t i = tile_begin * INIT_TILE; i < end; i++) {
         switch ((PlanInit)job->param->init) {
         case PLAN_INIT_NORMAL:
-            job->at[i] = (float)(job->param->std * hash_normal(job->seed, job->name, (uint64_t)i));
+            job->at[i] = (float)(job->param->std * hash_normal(job->seed, job->name, (uint64_t)(job->first + i)));
             break;
         case PLAN_INIT_ZEROS: job->at[i] = 0; break;
         case PLAN_INIT_ONES: job->at[i] = 1; break;
@@ -30,18 +30,22 @@ Status exec_init(Exec *exec, uint64_t seed) {
     const Plan *plan = exec->plan;
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
+        const PlanBucket *bucket = plan_bucket(plan, param);
+        PlanPart part = plan_part(plan, param, bucket ? comm_member(exec->comm, (PlanGroup)bucket->group) : 0);
+        if (!part.n) continue;
         InitJob job = {
             .param = param,
-            .at = (float *)(exec->images[REGION_weights] + param->offset),
-            .n = 1,
+            .at = (float *)(exec->images[bucket ? REGION_master : REGION_weights] + part.at),
+            .first = part.first,
+            .n = part.n,
             .seed = seed,
             .name = hash_bytes(param->name, strlen(param->name)).low,
         };
-        for (int d = 0; d < param->n_dims; d++) job.n *= param->dims[d];
         void *const args[] = { &job };
         pool_run(exec->pool, init_tiles, args, div_up(job.n, INIT_TILE));
     }
     TRY(exec_upload(exec, REGION_weights));
+    TRY(exec_upload(exec, REGION_master));
     static const Region moments[] = { REGION_moment1, REGION_moment2 };
     for (int i = 0; i < COUNT_OF(moments); i++) {
         char *at = exec->regions[moments[i]];

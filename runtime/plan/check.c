@@ -8,6 +8,8 @@
 //   kernels     entries and parameters are C identifiers, sources not the prelude, tiles >= 0; blocks
 //               of a shape that GPUs launch, on those
 //   params      shapes, numbers, alignment; none overlap; trained ones first, states after them
+//   buckets     of plans of many ranks only: one after another in grads, their shards in master; every
+//               trained parameter in one with its group, lr and decay; where its weights lie
 //   sizes       of buffers: dimensions times type; aligned; inside the region
 //   regions     as large as what lies in them, up to the end of a page
 //   launch      number, types and constness of operands as the kernel's entry has them
@@ -24,11 +26,15 @@
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
 //   order       act is read after a write in the same microbatch; who may write which region
 //   gradients   of every trained parameter cleared and written, the parameter updated once
+//   shards      gradients of a bucket are exchanged as microbatches left them, added up into its shard
+//               before anything reads that; masters change after all are; weights are gathered from
+//               the new masters
 //   packed      copies are what program "pack" makes, apart, and made again by a step that changes
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_crossing.c what crosses
-// ranks, check_remote.c what they read and write of each other, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
+// ranks, check_remote.c what they read and write of each other, check_buckets.c parameters that they
+// share, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
 
@@ -253,12 +259,13 @@ static Status check_param(const Plan *plan, const PlanParam *param) {
         REFUSE("params", "parameter \"%s\": expected finite std, decay, lr, found %g, %g, %g",
                param->name, param->std, param->decay, param->lr);
     }
+    if (plan->n_buckets && !param->is_state) return OK; // check_buckets
     if (param->offset < 0 || param->offset % PLAN_GRAIN) {
         REFUSE("params", "parameter \"%s\": expected an offset in steps of %d, found %lld",
                param->name, PLAN_GRAIN, (long long)param->offset);
     }
     int64_t trained = plan->n_trained * (int64_t)sizeof(float);
-    int64_t low = param->is_state ? trained : 0;
+    int64_t low = param->is_state && !plan->n_buckets ? trained : 0;
     int64_t high = param->is_state ? plan->region_bytes[REGION_weights] : trained;
     if (param->offset < low || param->offset > high || bytes > high - param->offset) {
         REFUSE(
@@ -282,6 +289,7 @@ static int place_compare(const void *left, const void *right) {
 static Status check_params(const Plan *plan, Arena *scratch) {
     Names names = { 0 };
     Place *places = ARENA_ARRAY(scratch, Place, plan->n_params);
+    uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
         if (!param->name || !*param->name)
@@ -291,11 +299,12 @@ static Status check_params(const Plan *plan, Arena *scratch) {
                    param->name);
         }
         TRY(check_param(plan, param));
+        if (param->offset < 0) continue;
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
-        places[i] = (Place){ { param->offset, param->offset + bytes }, param->name };
+        places[n++] = (Place){ { param->offset, param->offset + bytes }, param->name };
     }
-    if (plan->n_params) qsort(places, plan->n_params, sizeof *places, place_compare);
-    for (uint32_t i = 1; i < plan->n_params; i++) {
+    if (n) qsort(places, n, sizeof *places, place_compare);
+    for (uint32_t i = 1; i < n; i++) {
         if (places[i].span.begin < places[i - 1].span.end) {
             REFUSE("params",
                    "parameter \"%s\": expected to begin at or after the end of \"%s\", %lld, found "
@@ -304,17 +313,26 @@ static Status check_params(const Plan *plan, Arena *scratch) {
                    (long long)places[i].span.begin);
         }
     }
+    for (uint32_t i = 0; !plan->n_buckets && i < plan->n_params; i++) {
+        const PlanParam *param = &plan->params[i];
+        int64_t grad = param->is_state ? -1 : param->offset;
+        if (param->grad != grad)
+            REFUSE("params", "parameter \"%s\": expected its gradient at %lld, found %lld",
+                   param->name, (long long)grad, (long long)param->grad);
+    }
     return OK;
 }
 
 // Regions hold what lies in them and nothing more than the rest of a page.
 static Status check_regions(const Plan *plan) {
     int64_t need[N_REGIONS] = { 0 }, sum = 0;
-    int64_t trained = plan->n_trained * (int64_t)sizeof(float);
-    need[REGION_weights] = trained;
+    int64_t trained = plan->n_trained * (int64_t)sizeof(float), own = plan_master_bytes(plan);
+    need[REGION_weights] = plan->n_buckets ? 0 : trained;
+    need[REGION_master] = own;
     need[REGION_scalars] = N_SCALARS * (int64_t)sizeof(float);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
+        if (param->offset < 0) continue;
         int64_t end =
             param->offset + checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         need[REGION_weights] = max_i64(need[REGION_weights], end);
@@ -327,10 +345,16 @@ static Status check_regions(const Plan *plan) {
             need[buffer->region] = max_i64(need[buffer->region], end);
         }
     }
+    for (uint32_t i = 0; i < plan->n_buckets; i++) {
+        const PlanBucket *bucket = &plan->buckets[i];
+        if (bucket->weights >= 0)
+            need[REGION_weights] = max_i64(need[REGION_weights], bucket->weights + bucket->bytes);
+    }
     static const Region twins[] = { REGION_grads, REGION_moment1, REGION_moment2 };
     for (int i = 0; i < COUNT_OF(twins); i++) {
+        bool shards = plan->n_buckets && twins[i] != REGION_grads;
         if (need[twins[i]] || plan->region_bytes[twins[i]])
-            need[twins[i]] = max_i64(need[twins[i]], trained);
+            need[twins[i]] = max_i64(need[twins[i]], shards ? own : trained);
     }
     need[REGION_sym] = plan_window(plan) + plan_tables(plan);
     for (int i = 0; i < N_REGIONS; i++) {
@@ -357,6 +381,7 @@ static Status check_plan(const Plan *plan, Arena *scratch) {
     TRY(check_sources(plan));
     TRY(check_kernels(plan, scratch));
     TRY(check_params(plan, scratch));
+    TRY(check_buckets(plan, scratch));
     Names names = { 0 };
     for (uint32_t i = 0; i < plan->n_programs; i++) {
         const PlanProgram *program = &plan->programs[i];

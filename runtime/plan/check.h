@@ -56,6 +56,11 @@ Status check_remote(const ProgramCheck *c);       // needs phases, lives
 /* check_repeat.c */
 Status check_repeats(const ProgramCheck *c);      // their form: before anything else reads them
 Status check_repeat_flow(const ProgramCheck *c);
+/* check_buckets.c */
+Status check_buckets(const Plan *plan, Arena *scratch); // the table, and parameters in it
+Status check_shards(const ProgramCheck *c);             // of a step
+// Writes of gathered masters into weights: the i-th instruction fills the weights of a bucket.
+const PlanBucket *check_gathers(const ProgramCheck *c, uint32_t number);
 /* check_packed.c */
 Status check_packed(const Plan *plan, Arena *scratch);
 

@@ -196,8 +196,11 @@ static Status check_write(const Flow *flow, uint32_t number, const PlanOperand *
     Role role = buffer->region == REGION_io ? flow->roles[operand->buffer] : ROLE_NONE;
     switch ((Region)buffer->region) {
     case REGION_weights:
+        if (c->is_pack && check_gathers(c, number)) break;
+        // fall through
     case REGION_moment1:
     case REGION_moment2:
+    case REGION_master:
         if (!c->is_step || c->phase[number] != PHASE_AFTER) {
             REFUSE_ACCESS(c, "order", number, buffer,
                           "expected writes to weights and moments only in a step's update");
@@ -275,7 +278,7 @@ Status check_order(const ProgramCheck *c) {
 typedef struct StepSpans {
     Spans cleared[N_REGIONS]; // > before the microbatches
     Spans added;              // gradients written by a microbatch
-    Spans updated;            // weights written after them
+    Spans updated;            // masters written after them
 } StepSpans;
 
 static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
@@ -294,7 +297,7 @@ static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
             if (phase == PHASE_BODY && buffer->region == REGION_grads) {
                 spans_add(&spans->added, c->scratch, buffer->offset, buffer->bytes);
             }
-            if (phase == PHASE_AFTER && buffer->region == REGION_weights) {
+            if (phase == PHASE_AFTER && buffer->region == plan_master(c->plan)) {
                 spans_add(&spans->updated, c->scratch, buffer->offset, buffer->bytes);
             }
         }
@@ -334,24 +337,25 @@ Status check_gradients(const ProgramCheck *c) {
         joined += spans.updated.items[i].end - spans.updated.items[i].begin;
     if (updated != joined) {
         REFUSE("gradients",
-               "program \"%s\": expected each byte of weights updated once, found %lld bytes "
+               "program \"%s\": expected each byte of %s updated once, found %lld bytes "
                "written over "
                "%lld",
-               c->program->name, (long long)updated, (long long)joined);
+               c->program->name, plan_region_words[plan_master(c->plan)], (long long)updated,
+               (long long)joined);
     }
     TRY(check_cleared(c, &spans));
     for (uint32_t i = 0; i < c->plan->n_params; i++) {
         const PlanParam *param = &c->plan->params[i];
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         if (param->is_state) continue;
-        if (!spans_cover(&spans.added, param->offset, bytes)) {
+        if (!spans_cover(&spans.added, param->grad, bytes)) {
             REFUSE("gradients",
                    "program \"%s\", parameter \"%s\": expected its gradient, %lld bytes at %lld, "
                    "written "
                    "in a microbatch, found a part without",
-                   c->program->name, param->name, (long long)bytes, (long long)param->offset);
+                   c->program->name, param->name, (long long)bytes, (long long)param->grad);
         }
-        if (!spans_cover(&spans.updated, param->offset, bytes)) {
+        if (!c->plan->n_buckets && !spans_cover(&spans.updated, param->offset, bytes)) {
             REFUSE(
                 "gradients",
                 "program \"%s\", parameter \"%s\": expected an update of %lld bytes of weights at "

@@ -140,6 +140,21 @@ static Status check_operand(const ProgramCheck *c, uint32_t number, const PlanKe
     return OK;
 }
 
+// What a kernel is given lies inside the buffer; it starts where addresses may.
+static Status check_offset(const ProgramCheck *c, uint32_t number, const PlanOperand *operand) {
+    const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
+    if (!operand->offset) return OK;
+    bool part = operand->mode == OPERAND_READ || operand->mode == OPERAND_ADD;
+    if (part && !operand->step && operand->offset > 0 && operand->offset < buffer->bytes &&
+        operand->offset % PLAN_GRAIN == 0)
+        return OK;
+    REFUSE_IN(c, "launch",
+              "instruction %u, buffer \"%s\": expected a place inside its %lld bytes in steps of %d, "
+              "read or added to, without a step, found %s + %lld",
+              number, buffer->name, (long long)buffer->bytes, PLAN_GRAIN,
+              plan_mode_words[operand->mode], (long long)operand->offset);
+}
+
 static Status check_launches(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
@@ -157,6 +172,7 @@ static Status check_launches(const ProgramCheck *c) {
         }
         for (uint32_t j = 0; j < instr->n_operands; j++) {
             TRY(check_operand(c, i, kernel, j, &operands[j]));
+            TRY(check_offset(c, i, &operands[j]));
             for (uint32_t k = 0; k < j; k++) {
                 bool writes = operand_writes(operands[j].mode) || operand_writes(operands[k].mode);
                 if (writes && operands[j].buffer == operands[k].buffer) {
@@ -264,5 +280,6 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_remote(&c));
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));
+    if (c.is_step && plan->n_buckets) TRY(check_shards(&c));
     return OK;
 }

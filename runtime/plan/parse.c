@@ -352,6 +352,27 @@ static void parse_head(Parser *p) {
     }
 }
 
+static void parse_buckets(Parser *p) {
+    Plan *plan = p->plan;
+    while (accept(p, "bucket ")) {
+        PlanBucket *bucket =
+            ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
+        bucket->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+        literal(p, " at ");
+        bucket->offset = address(p);
+        literal(p, " bytes ");
+        bucket->bytes = count(p, "bytes");
+        literal(p, " shard ");
+        bucket->shard = address(p);
+        bucket->weights = accept(p, " weights ") ? address(p) : -1;
+        literal(p, " decay ");
+        bucket->decay = number(p, "a multiplier");
+        literal(p, " lr ");
+        bucket->lr = number(p, "a multiplier");
+        newline(p);
+    }
+}
+
 static void parse_params(Parser *p) {
     Plan *plan = p->plan;
     Names names = { 0 };
@@ -368,10 +389,11 @@ static void parse_params(Parser *p) {
         param->decay = number(p, "a multiplier");
         literal(p, " lr ");
         param->lr = number(p, "a multiplier");
-        literal(p, " at ");
-        param->offset = address(p);
+        param->offset = accept(p, " at ") ? address(p) : -1;
+        param->grad = plan->n_buckets && accept(p, " grad ") ? address(p) : -1;
         param->per_expert = accept(p, " expert");
         param->is_state = accept(p, " state");
+        if (!plan->n_buckets && !param->is_state) param->grad = param->offset;
         newline(p);
     }
 }
@@ -551,6 +573,7 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
                 literal(p, " ");
                 operand->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
             }
+            if (accept(p, " + ")) operand->offset = address(p);
             if (accept(p, " step ")) operand->step = address(p);
             instr->n_operands++;
         }
@@ -625,6 +648,7 @@ static void check_canonical(Parser *p) {
 static void parse_plan(Parser *p) {
     Plan *plan = p->plan;
     parse_head(p);
+    parse_buckets(p);
     parse_params(p);
     parse_sources(p);
     parse_kernels(p);

@@ -75,6 +75,47 @@ int32_t plan_ranks(const Plan *plan) {
     return plan_group_size(plan, GROUP_world);
 }
 
+int64_t plan_numbers(const PlanParam *param) {
+    int64_t n = 1;
+    for (int i = 0; i < param->n_dims; i++) n *= param->dims[i];
+    return n;
+}
+
+int64_t plan_shard_bytes(const Plan *plan, const PlanBucket *bucket) {
+    return bucket->bytes / plan_group_size(plan, (PlanGroup)bucket->group);
+}
+
+int64_t plan_master_bytes(const Plan *plan) {
+    const PlanBucket *last = plan->n_buckets ? &plan->buckets[plan->n_buckets - 1] : NULL;
+    return last ? last->shard + plan_shard_bytes(plan, last) : 0;
+}
+
+const PlanBucket *plan_bucket(const Plan *plan, const PlanParam *param) {
+    for (uint32_t i = 0; !param->is_state && i < plan->n_buckets; i++) {
+        const PlanBucket *bucket = &plan->buckets[i];
+        if (param->grad >= bucket->offset && param->grad < bucket->offset + bucket->bytes)
+            return bucket;
+    }
+    return NULL;
+}
+
+Region plan_master(const Plan *plan) {
+    return plan->n_buckets ? REGION_master : REGION_weights;
+}
+
+PlanPart plan_part(const Plan *plan, const PlanParam *param, int32_t member) {
+    enum { NUMBER = sizeof(float) };
+    const PlanBucket *bucket = plan_bucket(plan, param);
+    int64_t numbers = plan_numbers(param);
+    if (!bucket) return (PlanPart){ 0, numbers, param->offset };
+    int64_t shard = plan_shard_bytes(plan, bucket), from = bucket->offset + member * shard;
+    int64_t begin = max_i64(param->grad, from),
+            end = min_i64(param->grad + numbers * NUMBER, from + shard);
+    if (end <= begin) return (PlanPart){ .at = bucket->shard };
+    return (PlanPart){ (begin - param->grad) / NUMBER, (end - begin) / NUMBER,
+                       bucket->shard + begin - from };
+}
+
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr) {
     for (uint32_t i = 0; i < program->n_repeats; i++) {
         const PlanRepeat *repeat = &program->repeats[i];

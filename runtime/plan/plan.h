@@ -11,6 +11,7 @@
 //   grads     gradients, same offsets as weights                 a step
 //   moment1   AdamW's first moments, same offsets                the run; in checkpoints
 //   moment2   second moments, same offsets                       the run; in checkpoints
+//   master    of many ranks: see PlanBucket                      the run; in checkpoints
 //   totals    sums over microbatches that m.update reads         a step
 //   packed    weights as kernels read them, in the precision they compute in (kernel.h: pack); made from
 //             `weights` by program "pack" after init or load, and by the update segment of "step"
@@ -42,7 +43,7 @@ typedef enum Dtype {
     N_DTYPES
 } Dtype;
 
-#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(packed) X(act) X(io) X(scalars) X(sym)
+#define PLAN_REGIONS(X) X(weights) X(grads) X(moment1) X(moment2) X(totals) X(packed) X(act) X(io) X(scalars) X(master) X(sym)
 typedef enum Region {
 #define X(name) REGION_##name,
     PLAN_REGIONS(X)
@@ -145,8 +146,30 @@ typedef struct PlanParam {
     uint8_t n_dims; int64_t dims[PLAN_MAX_DIMS];
     uint8_t init; double std;    // PlanInit
     double decay, lr;            // multipliers
-    int64_t offset;              // bytes in weights; the same in grads, moment1, moment2 unless a state
+    int64_t offset;              // bytes in weights; -1: it is not there (PlanBucket)
+    int64_t grad;                // bytes in grads; -1: a state has none. One rank: the same as offset
 } PlanParam;
+
+// Of many ranks, each updates a part of every parameter. Trained parameters with equal group, lr and decay
+// lie in buckets, one after another in grads, from 0. A group has n members; member r's shard of a bucket is
+// bytes [r, r + 1) * bytes / n of it. Shards lie one after another in master, moment1 and moment2, the same
+// in all three; the sum of the gradients over the group comes to lie there in grads, over what has been
+// exchanged already. Buckets of a group of one are first: for them all these places are the same.
+//
+//   weights   parameters that kernels read as they are, bucket by bucket as in grads; then states
+//   master    fp32 parameters: this rank's shards. Of a group of one, kernels read them here
+//   packed    made of gathered masters
+typedef struct PlanBucket {
+    uint8_t group;               // dp; of parameters per expert edp
+    int64_t offset, bytes;       // in grads; bytes are whole grains for each member
+    int64_t shard;               // bytes in master, moment1, moment2, where this rank's shard begins
+    int64_t weights;             // bytes in weights, -1: read packed only, or of a group of one
+    double decay, lr;
+} PlanBucket;
+
+// Numbers [first, first + n) of a parameter, at a byte of master and moments, or on one rank of weights and
+// moments.
+typedef struct PlanPart { int64_t first, n, at; } PlanPart;
 
 typedef struct PlanBuffer {
     const char *name;            // unique in its program: address + operation, numbered
@@ -188,7 +211,8 @@ typedef struct PlanKernel {
 typedef struct PlanSource { const char *text; int64_t bytes; Hash hash; } PlanSource;
 
 // In the order of the kernel's args. `step`: bytes by which its address moves on with each trip of a repeat.
-typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step; uint8_t group; /* put, get: PlanGroup */ } PlanOperand;
+// `offset`: bytes of the buffer before what the kernel is given, which it does not touch.
+typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step, offset; uint8_t group; /* put, get: PlanGroup */ } PlanOperand;
 typedef struct PlanInstr {
     uint32_t kernel;             // launch
     uint32_t operands, n_operands; // first, in program->operands
@@ -229,7 +253,9 @@ typedef struct Plan {
     int32_t microbatches;        // per step, of this rank
     PlanMesh mesh;
     int64_t region_bytes[N_REGIONS];
-    int64_t n_trained;           // fp32 numbers in weights before the states (padding included)
+    int64_t n_trained;           // fp32 numbers in grads (padding included); as many of weights precede the
+                                 // states where there are no buckets
+    PlanBucket *buckets; uint32_t n_buckets, cap_buckets; // of many ranks, by place
     PlanParam *params; uint32_t n_params, cap_params;
     PlanKernel *kernels; uint32_t n_kernels, cap_kernels;
     PlanSource *sources; uint32_t n_sources, cap_sources;
@@ -248,6 +274,14 @@ bool plan_group_holds(PlanGroup group, PlanGroup inner);       // are members of
 // the tables of puts and gets, int64 [members] each, in the order of programs and operands.
 int64_t plan_window(const Plan *plan);
 int64_t plan_tables(const Plan *plan);                         // bytes of all tables
+int64_t plan_numbers(const PlanParam *param);
+int64_t plan_shard_bytes(const Plan *plan, const PlanBucket *bucket);       // bytes / members
+int64_t plan_master_bytes(const Plan *plan);                   // of all shards; 0 without buckets
+const PlanBucket *plan_bucket(const Plan *plan, const PlanParam *param);    // NULL: a state, or one rank
+Region plan_master(const Plan *plan);                          // where fp32 parameters that are trained lie
+// What member `member` of the bucket's group has of a parameter; n = 0: nothing. On one rank, and of a state:
+// all of it. Parts of the members in turn are the parameter in order.
+PlanPart plan_part(const Plan *plan, const PlanParam *param, int32_t member);
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

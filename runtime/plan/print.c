@@ -6,8 +6,11 @@
 //   model NAME target NAME tokens INT sequence INT vocab INT microbatches INT trained INT
 //   [mesh {AXIS INT} stage INT]                           of more than one rank: every axis, in order
 //   peak INT
-//   {region WORD INT}                                     every region, in order; they sum to peak
-//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT at HEX [expert] [state]}
+//   {region WORD INT}                                     in order; master where it has bytes, the others
+//                                                         always; they sum to peak
+//   {bucket GROUP at HEX bytes INT shard HEX [weights HEX] decay FLOAT lr FLOAT}
+//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert] [state]}
+//                                                         grad only of a plan with buckets
 //   {source HASH INT, newline, so many raw bytes, newline}
 //   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
 //       {arg NAME DTYPE const|mut}}
@@ -15,7 +18,7 @@
 //       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
-//           instr INT WHAT {MODE BUFFER [step HEX]}}}     MODE: < read, > write, += add, = in place
+//           instr INT WHAT {MODE BUFFER [+ HEX] [step HEX]}}} MODE: < read, > write, += add, = in place
 //       {row SEGMENT mb INT slot INT}}
 //   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage)
 //   end HASH                                              of all bytes before this line
@@ -84,14 +87,30 @@ static const char *buffer_name(const PlanProgram *program, uint32_t buffer) {
     return buffer < program->n_buffers ? program->buffers[buffer].name : "?";
 }
 
-static void print_param(const PlanParam *param, Text *out) {
+static void add_address(Text *out, const char *field, int64_t value) {
+    text_printf(out, "%s0x%llx", field, (unsigned long long)value);
+}
+
+static void print_bucket(const PlanBucket *bucket, Text *out) {
+    add_word(out, "bucket ", plan_group_words, N_GROUPS, bucket->group);
+    add_address(out, " at ", bucket->offset);
+    add_int(out, " bytes ", bucket->bytes);
+    add_address(out, " shard ", bucket->shard);
+    if (bucket->weights != -1) add_address(out, " weights ", bucket->weights);
+    add_float(out, " decay ", bucket->decay);
+    add_float(out, " lr ", bucket->lr);
+    text_add(out, "\n");
+}
+
+static void print_param(const Plan *plan, const PlanParam *param, Text *out) {
     add_named(out, "param ", param->name);
     add_dims(out, param->dims, param->n_dims);
     add_word(out, " init ", plan_init_words, PLAN_INIT_ONES + 1, param->init);
     add_float(out, " std ", param->std);
     add_float(out, " decay ", param->decay);
     add_float(out, " lr ", param->lr);
-    text_printf(out, " at 0x%llx", (unsigned long long)param->offset);
+    if (param->offset != -1) add_address(out, " at ", param->offset);
+    if (plan->n_buckets && param->grad != -1) add_address(out, " grad ", param->grad);
     if (param->per_expert) text_add(out, " expert");
     if (param->is_state) text_add(out, " state");
     text_add(out, "\n");
@@ -159,7 +178,8 @@ static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t n
         add_named(out, " ", buffer_name(program, operand->buffer));
         if (operand_is_remote(operand->mode))
             add_word(out, " ", plan_group_words, N_GROUPS, operand->group);
-        if (operand->step) text_printf(out, " step 0x%llx", (unsigned long long)operand->step);
+        if (operand->offset) add_address(out, " + ", operand->offset);
+        if (operand->step) add_address(out, " step ", operand->step);
     }
     text_add(out, "\n");
 }
@@ -248,7 +268,8 @@ void plan_print_text(const Plan *plan, bool locations, Text *out) {
         text_printf(out, "region %s %lld\n", plan_region_words[region],
                     (long long)plan->region_bytes[region]);
     }
-    for (uint32_t i = 0; i < plan->n_params; i++) print_param(&plan->params[i], out);
+    for (uint32_t i = 0; i < plan->n_buckets; i++) print_bucket(&plan->buckets[i], out);
+    for (uint32_t i = 0; i < plan->n_params; i++) print_param(plan, &plan->params[i], out);
     for (uint32_t i = 0; i < plan->n_sources; i++) {
         const PlanSource *source = &plan->sources[i];
         add_hash(out, "source ", source->hash);

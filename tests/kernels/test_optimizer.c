@@ -114,7 +114,82 @@ static void test_adamw(void **state) {
     lab_close(&lab);
 }
 
+// A table of buckets: places are those of shards.
+static void test_adamw_of_shards(void **state) {
+    (void)state;
+    Lab lab;
+    lab_open(&lab);
+    static const PlanBucket buckets[] = {{.offset = 0, .shard = 0, .lr = 1, .decay = 1},
+                                         {.offset = 512 * 4, .shard = 37 * 4, .lr = 2, .decay = 0.25},
+                                         {.offset = 1 << 20, .shard = 64000 * 4, .lr = 0.5, .decay = 0}};
+    KernelDesc desc[] = {
+        {.family = FAMILY_ADAMW, .n = WEIGHTS, .params = params, .n_params = COUNT_OF(params)},
+        {.family = FAMILY_ADAMW, .n = WEIGHTS, .buckets = buckets, .n_buckets = COUNT_OF(buckets)}};
+    uint32_t kernels[] = {lab_add(&lab, &desc[0]), lab_add(&lab, &desc[1])};
+    lab_compile(&lab);
+    float *scalars = lab_filled(N_SCALARS, 0.5f), *g = lab_random(WEIGHTS, 1), *w[2], *m[2], *v[2];
+    scalars[SCALAR_skipped] = 0.0f;
+    for (int i = 0; i < 2; i++) {
+        w[i] = lab_random(WEIGHTS, 2), m[i] = lab_random(WEIGHTS, 3), v[i] = lab_filled(WEIGHTS, 0.1f);
+        Binding b[] = {READ_F32("grads", g), WRITE_F32("weights", w[i]), WRITE_F32("moment1", m[i]),
+                       WRITE_F32("moment2", v[i]), READ_F32("scalars", scalars)};
+        lab_run(&lab, kernels[i], b, 5);
+    }
+    lab_equal_bits(w[0], w[1], WEIGHTS), lab_equal_bits(m[0], m[1], WEIGHTS);
+    lab_free(scalars), lab_free(g);
+    for (int i = 0; i < 2; i++) lab_free(w[i]), lab_free(m[i]), lab_free(v[i]);
+    lab_close(&lab);
+}
+
+// In the order of ranks: fp32 sums of these differ in another order.
+static void test_reduce(void **state) {
+    (void)state;
+    static const struct {
+        int ranks, n;
+    } cases[] = {{1, 5}, {2, 1}, {3, 17}, {8, 33000}, {2, 70001}};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Lab lab;
+        lab_open(&lab);
+        int ranks = cases[i].ranks, n = cases[i].n;
+        KernelDesc reduce = {.family = FAMILY_REDUCE, .ranks = ranks, .n = n};
+        uint32_t kernel = lab_add(&lab, &reduce);
+        lab_compile(&lab);
+        float *parts = lab_random(ranks * n, 5), *y = lab_filled(n, NAN), *expected = lab_array(n);
+        for (int k = 0; k < n; k++) {
+            expected[k] = parts[k];
+            for (int r = 1; r < ranks; r++) expected[k] += parts[(int64_t)r * n + k];
+        }
+        Binding b[] = {READ_F32("parts", parts), WRITE_F32("y", y)};
+        lab_run(&lab, kernel, b, 2);
+        lab_equal_bits(y, expected, n);
+        lab_free(parts), lab_free(y), lab_free(expected);
+        lab_close(&lab);
+    }
+}
+
+static void test_fold(void **state) {
+    (void)state;
+    static const int counts[] = {1, 2, 300, 5001};
+    for (int i = 0; i < COUNT_OF(counts); i++) {
+        Lab lab;
+        lab_open(&lab);
+        KernelDesc fold = {.family = FAMILY_FOLD, .n = counts[i]};
+        uint32_t kernel = lab_add(&lab, &fold);
+        lab_compile(&lab);
+        float *x = lab_random(counts[i], 6), *sum = lab_filled(1, NAN);
+        double expected = 0;
+        for (int k = 0; k < counts[i]; k++) expected += x[k];
+        Binding b[] = {READ_F32("x", x), WRITE_F32("sum", sum)};
+        lab_run(&lab, kernel, b, 2);
+        lab_near(sum[0], expected, 1e-7 * fabs(expected) + 1e-12, "sum", 0);
+        lab_free(x), lab_free(sum);
+        lab_close(&lab);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clip), cmocka_unit_test(test_adamw)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_clip), cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_of_shards),
+        cmocka_unit_test(test_reduce), cmocka_unit_test(test_fold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -209,6 +209,7 @@ static void add_param(Plan *plan, const char *name, int64_t n, int64_t offset, P
         .decay = 0.1,
         .lr = 1,
         .offset = offset,
+        .grad = state ? -1 : offset,
     };
 }
 

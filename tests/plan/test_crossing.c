@@ -45,7 +45,7 @@ static const Case cases[] = {
     CASE(far_op, "references", "an operation below 6"),
     CASE(far_group, "references", "a group below 5"),
     CASE(one_operand, "crossing", "(gather): expected 2 operands, found 1"),
-    CASE(added, "crossing", "operand 1: expected mode > without a step, found +="),
+    CASE(added, "crossing", "operand 1: expected mode > without a step or an offset, found +="),
     CASE(stepped, "repeats", "expected steps that add up"),
     CASE(onto_itself, "alias", "found \"x\" twice"),
     CASE(smaller_group, "crossing", "the parts of 1 ranks, found 16 bytes of f32 and 48 of f32"),

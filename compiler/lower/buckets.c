@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where parameters lie. On one rank: one after another in weights, trained ones first, and the same in
+// grads and moments. On many: in buckets (plan.h), of which a rank updates its shard.
+//
+// Whether kernels read a parameter as it is or only packed is known once kernels are described, which
+// needs no address: programs are lowered that far first, and dropped.
+#include <stdlib.h>
+
+#include "compiler/lower/pass.h"
+
+enum { MOST_BYTES = 32 << 20 /* of a bucket: what is gathered or exchanged at a time */ };
+
+static int64_t param_bytes(const PlanParam *param) {
+    return plan_numbers(param) * dtype_bytes(DTYPE_F32);
+}
+
+/* What is read as it is ------------------------------------------------------------------------ */
+
+static void note_readers(const Lower *l, bool *direct) {
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        const Kernel *kernel = &l->kernels[k];
+        for (uint32_t i = 0; i < kernel->n_binds; i++) {
+            const Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
+            if (buffer->kind != BUFFER_PARAM || kernel->desc.family == FAMILY_PACK) continue;
+            direct[l->m->nodes[buffer->node].attr.index] = true;
+        }
+    }
+}
+
+// direct: by parameter of the model.
+static bool find_direct(Lower *l, bool *direct) {
+    Shared trial = { .param_index = l->shared->param_index, .has_gradient = l->shared->has_gradient };
+    int64_t packed = l->plan->region_bytes[REGION_packed];
+    bool done = true;
+    for (int program = 0; done && program < N_PROGRAMS; program++) {
+        if (!l->options->programs[program]) continue;
+        Lower here = *l;
+        here.shared = &trial;
+        here.trial = true;
+        here.arena = arena_create();
+        done = lower_start(&here, (Program)program) && lower_until_described(&here);
+        if (done) note_readers(&here, direct);
+        model_destroy(here.m);
+        arena_destroy(here.arena);
+    }
+    l->plan->region_bytes[REGION_packed] = packed;
+    return done;
+}
+
+/* Buckets -------------------------------------------------------------------------------------- */
+
+// Parameters that may share a bucket, `param` the first of them in the plan.
+typedef struct Class {
+    uint8_t group;
+    bool direct;
+    double decay, lr;
+} Class;
+
+typedef struct Member {
+    uint32_t class, param; // in the plan
+    int32_t n;             // ranks of the group
+} Member;
+
+static int by_class(const void *a, const void *b) {
+    const Member *x = a, *y = b;
+    if ((x->n > 1) != (y->n > 1)) return x->n > 1 ? 1 : -1;
+    if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+static Class class_of(const PlanParam *param, bool direct) {
+    return (Class){ param->per_expert ? GROUP_edp : GROUP_dp, direct, param->decay, param->lr };
+}
+
+static bool same_class(const Class *a, const Class *b) {
+    return a->group == b->group && a->direct == b->direct && a->decay == b->decay && a->lr == b->lr;
+}
+
+static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32_t *n) {
+    Plan *plan = l->plan;
+    Member *members = ARENA_ARRAY(plan->arena, Member, plan->n_params);
+    uint32_t n_classes = 0;
+    *n = 0;
+    for (uint32_t i = 0; i < l->from->n_params; i++) {
+        uint32_t index = l->shared->param_index[i], c = 0;
+        if (plan->params[index].is_state) continue;
+        Class class = class_of(&plan->params[index], direct[i]);
+        while (c < n_classes && !same_class(&classes[c], &class)) c++;
+        if (c == n_classes) classes[n_classes++] = class;
+        members[(*n)++] = (Member){ c, index, plan_group_size(plan, (PlanGroup)class.group) };
+    }
+    if (*n) qsort(members, *n, sizeof *members, by_class);
+    return members;
+}
+
+// The bytes are whole grains for every member of the group; padding is nobody's.
+static void close_bucket(Lower *l, int32_t ranks, bool direct, int64_t *shards) {
+    Plan *plan = l->plan;
+    PlanBucket *bucket = &plan->buckets[plan->n_buckets - 1];
+    bucket->bytes = round_up(bucket->bytes, (int64_t)ranks * PLAN_GRAIN);
+    bucket->shard = *shards;
+    *shards += bucket->bytes / ranks;
+    bucket->weights = -1;
+    if (!direct || ranks == 1) return;
+    bucket->weights = plan->region_bytes[REGION_weights];
+    plan->region_bytes[REGION_weights] += bucket->bytes;
+}
+
+static void place_in_buckets(Lower *l, const bool *direct) {
+    Plan *plan = l->plan;
+    Class *classes = ARENA_ARRAY(plan->arena, Class, plan->n_params);
+    uint32_t n;
+    const Member *members = list_members(l, direct, classes, &n);
+    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES, end = 0, shards = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        PlanParam *param = &plan->params[members[i].param];
+        int64_t bytes = round_up(param_bytes(param), PLAN_GRAIN);
+        PlanBucket *last = plan->n_buckets ? &plan->buckets[plan->n_buckets - 1] : NULL;
+        if (!i || members[i].class != members[i - 1].class || last->bytes + bytes > most) {
+            last = ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
+            const Class *class = &classes[members[i].class];
+            *last = (PlanBucket){ class->group, end, .decay = class->decay, .lr = class->lr };
+        }
+        param->grad = last->offset + last->bytes;
+        last->bytes += bytes;
+        bool whole = i + 1 == n || members[i + 1].class != members[i].class ||
+                     last->bytes + round_up(param_bytes(&plan->params[members[i + 1].param]), PLAN_GRAIN) > most;
+        if (!whole) continue;
+        close_bucket(l, members[i].n, classes[members[i].class].direct, &shards);
+        end += last->bytes;
+    }
+    for (uint32_t i = 0; i < plan->n_params; i++) {
+        PlanParam *param = &plan->params[i];
+        const PlanBucket *bucket = plan_bucket(plan, param);
+        if (bucket && bucket->weights >= 0) param->offset = bucket->weights + param->grad - bucket->offset;
+    }
+    plan->n_trained = end / dtype_bytes(DTYPE_F32);
+    plan->region_bytes[REGION_master] = plan_master_bytes(plan);
+}
+
+/* Places --------------------------------------------------------------------------------------- */
+
+static void place_in_weights(Plan *plan, bool states) {
+    for (uint32_t i = 0; i < plan->n_params; i++) {
+        PlanParam *param = &plan->params[i];
+        if (param->is_state != states) continue;
+        param->offset = plan->region_bytes[REGION_weights];
+        param->grad = states ? -1 : param->offset;
+        plan->region_bytes[REGION_weights] += round_up(param_bytes(param), PLAN_GRAIN);
+    }
+}
+
+bool lower_place_params(Lower *l) {
+    Plan *plan = l->plan;
+    for (uint32_t i = 0; i < plan->n_params; i++) plan->params[i].offset = plan->params[i].grad = -1;
+    if (plan_ranks(plan) == 1) {
+        place_in_weights(plan, false);
+        plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
+    } else {
+        bool *direct = ARENA_ARRAY(plan->arena, bool, l->from->n_params);
+        if (!find_direct(l, direct)) return false;
+        place_in_buckets(l, direct);
+    }
+    place_in_weights(plan, true);
+    return true;
+}
+
+Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset) {
+    const PlanBucket *bucket = param->offset < 0 ? plan_bucket(l->plan, param) : NULL;
+    *offset = bucket ? bucket->shard + param->grad - bucket->offset : param->offset;
+    return bucket ? REGION_master : REGION_weights;
+}
+
+int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket) {
+    return plan_group_size(l->plan, (PlanGroup)bucket->group);
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimizer's part of a step: what is cleared before the microbatches, and what follows them.
+//
+// On one rank: the gradient's norm, clipping, AdamW over all numbers at once. On many, each rank
+// updates its shards (plan.h, PlanBucket):
+//
+//   per bucket of a group of several   @exchange gradients; add what the ranks have into the shard
+//   shards, which lie side by side     sum of squares; @gather one number per rank of the world; clip
+//                                      by what they add up to; AdamW
+//   per bucket of a group of several   @gather masters: into weights, or to be packed from
+//
+// Sums over ranks are in their order. Shards are written over gradients that have been exchanged, so
+// buckets go one after another.
+#include "compiler/lower/pass.h"
+
+// The optimizer precedes whatever else runs in the update part: phases, as negative depths.
+enum { EXCHANGE = -7, SQUARES, FOLD, NORMS, CLIP, ADAMW };
+
+static uint32_t add_flat(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
+    uint32_t kernel = lower_add_kernel(l, segment, depth, family);
+    l->kernels[kernel].desc.n = n;
+    return kernel;
+}
+
+static void bind_flat(Lower *l, uint32_t kernel, const char *name, Region region,
+                      OperandMode mode) {
+    lower_bind(l, kernel, name, lower_buffer(l, BUFFER_FLAT, 0, (int32_t)region), mode);
+}
+
+static void clear(Lower *l, Region region, int64_t n) {
+    if (!n) return;
+    uint32_t kernel = add_flat(l, SEGMENT_CLEAR, 0, FAMILY_CLEAR, n);
+    bind_flat(l, kernel, "x", region, OPERAND_WRITE);
+}
+
+/* Ranks ---------------------------------------------------------------------------------------- */
+
+static int64_t numbers(int64_t bytes) {
+    return bytes / dtype_bytes(DTYPE_F32);
+}
+
+// `dst` = what the ranks of a group have at `src`, of the same size each.
+static uint32_t add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
+                           int32_t ranks) {
+    int64_t n = numbers(l->buffers[dst].bytes);
+    uint32_t kernel = add_flat(l, segment, depth, FAMILY_REDUCE, n);
+    l->kernels[kernel].desc.ranks = ranks;
+    l->kernels[kernel].desc.flops = (double)(ranks - 1) * (double)n;
+    lower_bind(l, kernel, "parts", parts, OPERAND_READ);
+    lower_bind(l, kernel, "y", dst, OPERAND_WRITE);
+    return kernel;
+}
+
+// Returns the last kernel, or `before`.
+static uint32_t exchange_bucket(Lower *l, uint32_t number, uint32_t before) {
+    const PlanBucket *bucket = &l->plan->buckets[number];
+    int32_t ranks = lower_bucket_ranks(l, bucket);
+    if (ranks == 1) return before;
+    const char *name = arena_printf(l->arena, "bucket.%u", number);
+    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads, bucket->offset, bucket->bytes),
+             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0, bucket->bytes),
+             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads, bucket->shard, bucket->bytes / ranks);
+    uint32_t exchange = lower_add_crossing(l, SEGMENT_UPDATE, EXCHANGE, PLAN_exchange, (PlanGroup)bucket->group);
+    lower_bind(l, exchange, "from", all, OPERAND_READ);
+    lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
+    if (before != NO_KERNEL) lower_after(l, exchange, before);
+    return add_reduce(l, SEGMENT_UPDATE, EXCHANGE, parts, shard, ranks);
+}
+
+// One number of each rank of the world; returns what all of them have.
+static uint32_t gather_norms(Lower *l, uint32_t partials, int64_t n) {
+    int64_t number = dtype_bytes(DTYPE_F32);
+    uint32_t own = lower_range(l, "norm.own", REGION_act, 0, number),
+             all = lower_range(l, "norm.all", REGION_act, 0, number * plan_ranks(l->plan));
+    uint32_t fold = add_flat(l, SEGMENT_UPDATE, FOLD, FAMILY_FOLD, n);
+    lower_bind(l, fold, "x", partials, OPERAND_READ);
+    lower_bind(l, fold, "sum", own, OPERAND_WRITE);
+    uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, NORMS, PLAN_gather, GROUP_world);
+    lower_bind(l, gather, "from", own, OPERAND_READ);
+    lower_bind(l, gather, "to", all, OPERAND_WRITE);
+    return all;
+}
+
+/* The optimizer -------------------------------------------------------------------------------- */
+
+// AdamW over n numbers that lie at the front of grads, of `masters` and of moments.
+static void describe_adamw(Lower *l, int64_t n, Region masters) {
+    uint32_t scalars = lower_buffer(l, BUFFER_SCALARS, 0, 0),
+             partials = lower_buffer(l, BUFFER_NORM, 0, 0), before = NO_KERNEL;
+    bool ranks = l->plan->n_buckets != 0;
+    for (uint32_t i = 0; i < l->plan->n_buckets; i++) before = exchange_bucket(l, i, before);
+    uint32_t sums = ranks ? lower_range(l, "grads.sums", REGION_grads, 0, n * dtype_bytes(DTYPE_F32))
+                          : lower_buffer(l, BUFFER_FLAT, 0, REGION_grads);
+    uint32_t sumsq = add_flat(l, SEGMENT_UPDATE, SQUARES, FAMILY_SUMSQ, n);
+    l->kernels[sumsq].desc.flops = 2.0 * (double)n;
+    lower_bind(l, sumsq, "x", sums, OPERAND_READ);
+    lower_bind(l, sumsq, "partials", partials, OPERAND_WRITE);
+    if (before != NO_KERNEL) lower_after(l, sumsq, before);
+    int64_t n_partials = div_up(n, SUMSQ_TILE);
+    uint32_t squares = ranks ? gather_norms(l, partials, n_partials) : partials;
+    uint32_t clip = add_flat(l, SEGMENT_UPDATE, CLIP, FAMILY_CLIP, ranks ? plan_ranks(l->plan) : n_partials);
+    lower_bind(l, clip, "partials", squares, OPERAND_READ);
+    lower_bind(l, clip, "scalars", scalars, OPERAND_INPLACE);
+    uint32_t adamw = add_flat(l, SEGMENT_UPDATE, ADAMW, FAMILY_ADAMW, n);
+    KernelDesc *d = &l->kernels[adamw].desc;
+    d->flops = 14.0 * (double)n;
+    d->params = ranks ? NULL : l->plan->params;
+    d->n_params = ranks ? 0 : l->plan->n_params;
+    d->buckets = l->plan->buckets;
+    d->n_buckets = l->plan->n_buckets;
+    lower_bind(l, adamw, "grads", sums, OPERAND_READ);
+    bind_flat(l, adamw, "weights", masters, OPERAND_INPLACE);
+    bind_flat(l, adamw, "moment1", REGION_moment1, OPERAND_INPLACE);
+    bind_flat(l, adamw, "moment2", REGION_moment2, OPERAND_INPLACE);
+    lower_bind(l, adamw, "scalars", scalars, OPERAND_READ);
+}
+
+// Weights of a bucket that kernels read as they are.
+static void gather_weights(Lower *l) {
+    for (uint32_t i = 0; i < l->plan->n_buckets; i++) {
+        if (l->plan->buckets[i].weights >= 0) lower_gathered(l, i);
+    }
+}
+
+void describe_update(Lower *l) {
+    int64_t n = l->plan->n_trained;
+    clear(l, REGION_totals, l->totals_bytes / dtype_bytes(DTYPE_F32));
+    if (n) {
+        clear(l, REGION_grads, n);
+        Region masters = plan_master(l->plan);
+        describe_adamw(l, l->plan->n_buckets ? numbers(plan_master_bytes(l->plan)) : n, masters);
+    }
+    gather_weights(l);
+    pack_again(l);
+}
+
+uint32_t lower_gathered(Lower *l, uint32_t number) {
+    for (uint32_t i = 0; i < l->n_gathered; i++) {
+        if (l->gathered[i].bucket == number) return i;
+    }
+    const PlanBucket *bucket = &l->plan->buckets[number];
+    const char *name = arena_printf(l->arena, "bucket.%u", number);
+    bool direct = bucket->weights >= 0;
+    uint32_t own = lower_range(l, arena_printf(l->arena, "%s.master", name), REGION_master, bucket->shard,
+                               plan_shard_bytes(l->plan, bucket)),
+             all = lower_range(l, arena_printf(l->arena, "%s.weights", name), direct ? REGION_weights : REGION_act,
+                               direct ? bucket->weights : 0, bucket->bytes);
+    uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, INT16_MAX, PLAN_gather, (PlanGroup)bucket->group);
+    lower_bind(l, gather, "from", own, OPERAND_READ);
+    lower_bind(l, gather, "to", all, OPERAND_WRITE);
+    *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) = (Gathered){ number, gather, all };
+    return l->n_gathered - 1;
+}
