@@ -126,7 +126,7 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     case BUFFER_SCALARS: return "scalars";
     case BUFFER_FLAT: return flat[buffer->k];
     case BUFFER_NORM: return "grads.sumsq";
-    case BUFFER_RANGE: return l->ranges[buffer->k].name;
+    case BUFFER_RANGE: return arena_strdup(arena, l->ranges[buffer->k].name);
     case BUFFER_PACKED:
         return arena_printf(arena, "%s.packed%s", param_of(l, buffer->node)->name,
                             l->shared->packs[buffer->k].turned ? ".turned" : "");

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/layouts/world.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { DEADLINE = 120 /* seconds */, SEED = 11 };
+
+static char cache[] = "/tmp/moec-test-layouts-XXXXXX";
+
+int world_setup(void **state) {
+    (void)state;
+    if (!mkdtemp(cache)) return 1;
+    return setenv("MOEC_CACHE_DIR", cache, 1);
+}
+
+int world_teardown(void **state) {
+    (void)state;
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", cache);
+    return system(command);
+}
+
+/* Data ----------------------------------------------------------------------------------------- */
+
+// Sequence `number` of the run: documents of 1 to 9 tokens, each a walk; a share of its labels, another in
+// every sequence, is masked.
+typedef struct Sequence {
+    int64_t number;
+    int32_t n, vocab;
+} Sequence;
+
+static uint64_t draw(const Sequence *s, int what, int64_t t) {
+    return hash_mix((uint64_t)what, (uint64_t)s->number, (uint64_t)t);
+}
+
+static bool starts(const Sequence *s, int32_t t) {
+    return t == 0 || draw(s, 1, t) % 5 == 0;
+}
+
+static int32_t token_at(const Sequence *s, int32_t t) {
+    if (t < 0 || t >= s->n) return -1;
+    return (int32_t)((draw(s, 2, t / 3) + (uint64_t)t) % (uint64_t)s->vocab);
+}
+
+// The token k ahead in t's document, -1 past its end. What follows the sequence is another document.
+static int32_t ahead(const Sequence *s, int32_t t, int32_t k) {
+    for (int32_t i = t + 1; i <= t + k; i++)
+        if (i >= s->n || starts(s, i)) return -1;
+    return token_at(s, t + k);
+}
+
+static int32_t label(const Sequence *s, int32_t t, int32_t k) {
+    bool masked = draw(s, 3, t) % 8 < (uint64_t)(s->number % 7);
+    return masked ? -1 : ahead(s, t, k);
+}
+
+static int64_t count_valid(const Sequence *s) {
+    int64_t n = 0;
+    for (int32_t t = 0; t < s->n; t++) n += label(s, t, 1) >= 0;
+    return n;
+}
+
+/* One rank ------------------------------------------------------------------------------------- */
+
+typedef struct Rank {
+    const WorldJob *job;
+    const Layout *layout;
+    const Plan *plan;
+    Comm *comm;
+    World *world;
+    pthread_mutex_t *lock;       // of the world
+    pthread_t thread;
+    int step;
+    double *losses;              // [steps], this rank's
+    char message[512];           // of a failure
+} Rank;
+
+// Its microbatches take turns with those of the other ranks of the stage.
+static int64_t first_sequence(const Rank *r, int microbatch) {
+    const WorldJob *job = r->job;
+    int64_t dp = r->layout->dp, member = comm_member(r->comm, GROUP_dp);
+    return ((int64_t)r->step * job->microbatches * dp + microbatch * dp + member) * job->microbatch;
+}
+
+static void fill_one(const Rank *r, const PlanInput *input, const Sequence *s, int i, int32_t segment, void *at) {
+    int32_t *ids = (int32_t *)at + (int64_t)i * s->n, start = 0;
+    for (int32_t t = 0; t < s->n; t++) {
+        if (t && starts(s, t)) segment++, start = t;
+        switch ((InputKind)input->kind) {
+        case INPUT_tokens: ids[t] = input->k ? ahead(s, t, input->k) : token_at(s, t); break;
+        case INPUT_labels: ids[t] = label(s, t, input->k); break;
+        case INPUT_positions: ids[t] = t - start; break;
+        case INPUT_segments: ids[t] = segment; break;
+        case INPUT_index: ids[t] = (int32_t)(s->number * s->n + t); break;
+        case INPUT_n_valid_sequence: ((float *)at)[i] = (float)count_valid(s); return;
+        case INPUT_n_valid: ((float *)at)[0] = (i ? ((float *)at)[0] : 0) + (float)count_valid(s); return;
+        case N_INPUTS: return;
+        }
+    }
+    (void)r;
+}
+
+static int32_t count_documents(const Sequence *s) {
+    int32_t n = 0;
+    for (int32_t t = 0; t < s->n; t++) n += starts(s, t);
+    return n;
+}
+
+static Status fill(void *user, Exec *exec, const PlanProgram *program, int microbatch) {
+    const Rank *r = user;
+    int64_t first = first_sequence(r, microbatch);
+    for (uint32_t k = 0; k < program->n_inputs; k++) {
+        const PlanInput *input = &program->inputs[k];
+        void *at = exec_input(exec, program, (InputKind)input->kind, input->k);
+        int32_t segment = 0;
+        for (int i = 0; i < r->job->microbatch; i++) {
+            Sequence s = { first + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab };
+            fill_one(r, input, &s, i, segment, at);
+            segment += count_documents(&s);
+        }
+    }
+    return OK;
+}
+
+static double valid_of_step(const Rank *r) {
+    int64_t n = (int64_t)r->layout->dp * r->job->microbatches * r->job->microbatch, valid = 0;
+    for (int64_t i = 0; i < n; i++) {
+        Sequence s = { r->step * n + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab };
+        valid += count_valid(&s);
+    }
+    return (double)max_i64(valid, 1);
+}
+
+static void set_scalars(const Rank *r, float *scalars) {
+    const WorldJob *job = r->job;
+    bool last = r->comm->rank == r->comm->n_ranks - 1;
+    scalars[SCALAR_lr] = (float)job->lr;
+    scalars[SCALAR_decay] = (float)job->decay;
+    scalars[SCALAR_beta1] = 0.9f;
+    scalars[SCALAR_beta2] = 0.95f;
+    scalars[SCALAR_eps] = 1e-8f;
+    scalars[SCALAR_correction1] = (float)(1 - pow(0.9, r->step + 1));
+    scalars[SCALAR_correction2] = (float)(1 - pow(0.95, r->step + 1));
+    scalars[SCALAR_clip] = (float)job->clip;
+    scalars[SCALAR_inv_step] = (float)(last && job->spoil == r->step + 1 ? INFINITY : 1 / valid_of_step(r));
+    int32_t step = r->step, seed = SEED;
+    memcpy(&scalars[SCALAR_step], &step, sizeof step);
+    memcpy(&scalars[SCALAR_seed], &seed, sizeof seed);
+}
+
+/* Results -------------------------------------------------------------------------------------- */
+
+static WorldParam *find_param(World *world, const PlanParam *param) {
+    WorldParam *found = world_param(world, param->name);
+    if (found) return found;
+    found = ARENA_PUSH(world->arena, world->params, world->n_params, world->cap_params);
+    int64_t n = plan_numbers(param);
+    *found = (WorldParam){ .name = arena_strdup(world->arena, param->name),
+                           .is_state = param->is_state,
+                           .n = n,
+                           .weights = ARENA_ARRAY(world->arena, float, n),
+                           .seen = ARENA_ARRAY(world->arena, uint8_t, n) };
+    if (!param->is_state) found->gradient = ARENA_ARRAY(world->arena, float, n);
+    return found;
+}
+
+// This rank's part of every parameter, from where masters or summed gradients lie.
+static void take_params(const Rank *r, Exec *exec, bool gradients) {
+    const Plan *plan = r->plan;
+    pthread_mutex_lock(r->lock);
+    for (uint32_t i = 0; i < plan->n_params; i++) {
+        const PlanParam *param = &plan->params[i];
+        WorldParam *to = find_param(r->world, param);
+        const PlanBucket *bucket = plan_bucket(plan, param);
+        PlanPart part = plan_part(plan, param, bucket ? comm_member(r->comm, (PlanGroup)bucket->group) : 0);
+        if (!part.n || (gradients && param->is_state)) continue;
+        Region region = gradients ? REGION_grads : bucket ? REGION_master : REGION_weights;
+        const char *from = (const char *)exec_region(exec, region) + part.at;
+        memcpy((gradients ? to->gradient : to->weights) + part.first, from, (size_t)part.n * sizeof(float));
+        for (int64_t k = 0; !gradients && k < part.n; k++) to->seen[part.first + k]++;
+    }
+    pthread_mutex_unlock(r->lock);
+}
+
+static double losses_of(Exec *exec, const PlanProgram *step) {
+    double sum = 0;
+    for (uint32_t i = 0; i < step->n_metrics; i++)
+        if (step->metrics[i].weight != 0) sum += step->metrics[i].weight * exec_metric(exec, step, i, NULL)[0];
+    return sum;
+}
+
+static Status run_steps(Rank *r, Exec *exec) {
+    const PlanProgram *step = plan_program(r->plan, "step");
+    TRY(exec_init(exec, SEED));
+    for (r->step = 0; r->step < r->job->steps; r->step++) {
+        set_scalars(r, exec_scalars(exec));
+        TRY(exec_run(exec, step, fill, r));
+        r->losses[r->step] = losses_of(exec, step);
+        if (r->comm->rank == 0) r->world->norms[r->step] = exec_scalars(exec)[SCALAR_grad_norm];
+        if (r->step == 0) take_params(r, exec, true);
+    }
+    take_params(r, exec, false);
+    WorldRank *to = &r->world->ranks[r->comm->rank];
+    to->skipped = exec_scalars(exec)[SCALAR_skipped];
+    to->grad_norm = exec_scalars(exec)[SCALAR_grad_norm];
+    for (int region = 0; region < N_REGIONS; region++)
+        if (r->plan->region_bytes[region]) to->touched[region] = exec_touched(exec, (Region)region);
+    return OK;
+}
+
+static void *run_rank(void *user) {
+    Rank *r = user;
+    Exec *exec = NULL;
+    ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true };
+    Status status = exec_create(r->plan, &options, &exec);
+    if (status == OK) status = run_steps(r, exec);
+    if (status != OK) snprintf(r->message, sizeof r->message, "rank %d: %s", r->comm->rank, status_message());
+    exec_destroy(exec);
+    comm_close(r->comm);
+    return NULL;
+}
+
+/* The world ------------------------------------------------------------------------------------ */
+
+static Model *load_model(const WorldJob *job) {
+    char path[512];
+    Text error = { 0 };
+    SpecOptions options = { .args = job->args, .n_args = job->n_args };
+    bool of_models = strchr(job->spec, '/') != NULL;
+    snprintf(path, sizeof path, "%s/%s%s", MOEC_SOURCE_DIR, of_models ? "" : "tests/layouts/specs/", job->spec);
+    Model *model = spec_load(path, &options, &error);
+    if (!model) fail_msg("%s", text_cstr(&error));
+    text_finish(&error);
+    return model;
+}
+
+static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
+    LowerOptions options = { .microbatch = job->microbatch,
+                             .microbatches = job->microbatches,
+                             .programs = { [PROGRAM_STEP] = true },
+                             .precision = job->precision,
+                             .bucket = job->bucket,
+                             .layout = layout,
+                             .stage = stage };
+    Model *model = load_model(job);
+    Plan *plan = lower_model(model, &options);
+    if (!plan) fail_msg("%s: %s", job->spec, model->diag.message);
+    model_destroy(model);
+    return plan;
+}
+
+static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
+    Comm **comms = ARENA_ARRAY(world->arena, Comm *, world->n_ranks);
+    Rank *ranks = ARENA_ARRAY(world->arena, Rank, world->n_ranks);
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    comm_local(world->n_ranks, DEADLINE, comms);
+    for (int i = 0; i < world->n_ranks; i++) {
+        ranks[i] = (Rank){ .job = job,
+                           .layout = layout,
+                           .plan = world->plans[i / layout->dp],
+                           .comm = comms[i],
+                           .world = world,
+                           .lock = &lock,
+                           .losses = ARENA_ARRAY(world->arena, double, job->steps) };
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+    }
+    for (int i = 0; i < world->n_ranks; i++) pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < world->n_ranks; i++) {
+        if (ranks[i].message[0]) fail_msg("%s", ranks[i].message);
+        for (int s = 0; s < job->steps; s++) world->losses[s] += ranks[i].losses[s];
+    }
+}
+
+World *world_run(const WorldJob *job) {
+    Layout layout = job->layout.pp ? job->layout : layout_single();
+    Arena *arena = arena_create();
+    World *world = ARENA_NEW(arena, World);
+    world->arena = arena;
+    world->n_stages = layout.pp;
+    world->n_ranks = layout_ranks(&layout);
+    world->steps = job->steps;
+    world->plans = ARENA_ARRAY(arena, Plan *, world->n_stages);
+    world->ranks = ARENA_ARRAY(arena, WorldRank, world->n_ranks);
+    world->losses = ARENA_ARRAY(arena, double, job->steps);
+    world->norms = ARENA_ARRAY(arena, double, job->steps);
+    for (int stage = 0; stage < world->n_stages; stage++) world->plans[stage] = make_plan(job, &layout, stage);
+    run_ranks(world, job, &layout);
+    return world;
+}
+
+void world_free(World *world) {
+    if (!world) return;
+    for (int i = 0; i < world->n_stages; i++) plan_destroy(world->plans[i]);
+    arena_destroy(world->arena);
+}
+
+WorldParam *world_param(const World *world, const char *name) {
+    for (uint32_t i = 0; i < world->n_params; i++)
+        if (!strcmp(world->params[i].name, name)) return &world->params[i];
+    return NULL;
+}
+
+/* Comparisons ---------------------------------------------------------------------------------- */
+
+static double difference(const float *a, const float *b, int64_t n) {
+    double apart = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return apart == 0 ? 0 : sqrt(apart / size); // NaN stays one
+}
+
+static double largest(const World *a, const World *b, bool gradients, const char **where) {
+    double worst = 0;
+    assert_int_equal(a->n_params, b->n_params);
+    for (uint32_t i = 0; i < b->n_params; i++) {
+        const WorldParam *y = &b->params[i], *x = world_param(a, y->name);
+        if (!x) fail_msg("no parameter %s", y->name);
+        assert_int_equal(x->n, y->n);
+        if (gradients && y->is_state) continue;
+        double error = gradients ? difference(x->gradient, y->gradient, y->n)
+                                 : difference(x->weights, y->weights, y->n);
+        if (error <= worst) continue;
+        worst = error;
+        *where = y->name;
+        if (isnan(error)) break;
+    }
+    return worst;
+}
+
+double world_gradient_error(const World *a, const World *b, const char **where) {
+    return largest(a, b, true, where);
+}
+
+double world_weight_error(const World *a, const World *b, const char **where) {
+    return largest(a, b, false, where);
+}
+
+double world_loss_error(const World *a, const World *b) {
+    double worst = 0;
+    assert_int_equal(a->steps, b->steps);
+    for (int i = 0; i < a->steps; i++) {
+        double error = fabs(a->losses[i] - b->losses[i]) / fabs(b->losses[i]);
+        if (!(error <= worst)) worst = error;
+    }
+    return worst;
+}
+
+void world_equal_bits(const World *a, const World *b) {
+    assert_int_equal(a->n_params, b->n_params);
+    assert_memory_equal(a->losses, b->losses, sizeof *a->losses * (size_t)a->steps);
+    for (uint32_t i = 0; i < a->n_params; i++) {
+        const WorldParam *x = &a->params[i], *y = world_param(b, x->name);
+        assert_non_null(y);
+        assert_memory_equal(x->weights, y->weights, (size_t)x->n * sizeof *x->weights);
+        if (x->gradient) assert_memory_equal(x->gradient, y->gradient, (size_t)x->n * sizeof *x->gradient);
+    }
+}

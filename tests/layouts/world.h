@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model trained under a layout: one plan per stage, a thread per rank over the local transport, made-up
+// data that depends on the number of the sequence only. What comes back has no trace of the layout, so that
+// two layouts can be compared: losses of the world, and whole parameters by name.
+#ifndef MOEC_TEST_LAYOUTS_WORLD_H
+#define MOEC_TEST_LAYOUTS_WORLD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "compiler/lower/lower.h"
+#include "compiler/spec/spec.h"
+#include "runtime/exec/exec.h"
+
+typedef struct WorldJob {
+    const char *spec;            // a file of tests/layouts/specs, "dense.lua", or of models
+    SpecArg args[4]; int n_args;
+    Layout layout;               // pp = 0: one rank
+    int microbatch, microbatches; // sequences of a rank's microbatch, microbatches of a rank's step
+    int steps;
+    double clip, lr, decay;      // of the run
+    uint8_t precision;
+    int64_t bucket;              // LowerOptions
+    bool poison;
+    int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
+} WorldJob;
+
+typedef struct WorldParam {
+    const char *name;
+    bool is_state;
+    int64_t n;
+    float *gradient;             // of step 1, summed over the step; NULL of a state
+    float *weights;              // after the last step
+    uint8_t *seen;               // by number: how many ranks have its master
+} WorldParam;
+
+// What a rank's run touched and moved, for the predictions of its plan.
+typedef struct WorldRank {
+    int64_t touched[N_REGIONS];
+    float skipped, grad_norm;    // of the last step
+} WorldRank;
+
+typedef struct World {
+    Arena *arena;
+    int n_ranks, n_stages, steps;
+    Plan **plans;                // by stage
+    WorldRank *ranks;
+    double *losses;              // [steps], all losses with their weights, over all ranks
+    double *norms;               // [steps], of the gradient
+    WorldParam *params; uint32_t n_params, cap_params;
+} World;
+
+// Fails the test when something does not work. Free with world_free.
+World *world_run(const WorldJob *job);
+void world_free(World *world);
+WorldParam *world_param(const World *world, const char *name); // NULL: none
+
+// The largest of |a - b| / |b| over parameters, in the Euclidean norm; `where` names it.
+double world_gradient_error(const World *a, const World *b, const char **where);
+double world_weight_error(const World *a, const World *b, const char **where);
+double world_loss_error(const World *a, const World *b);       // largest of |a - b| / |b|
+void world_equal_bits(const World *a, const World *b);         // losses, gradients, weights; or the test fails
+
+// The fixtures of a test program: a kernel cache of its own. world_caches is a group's setup.
+int world_setup(void **state);
+int world_teardown(void **state);
+
+#endif
