@@ -125,6 +125,10 @@
     X(cuMemFree_v2, "cuMemFree", 3020, (CUdeviceptr at))                                           \
     X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020,                                       \
       (CUdeviceptr *start, size_t *bytes, CUdeviceptr at))                                         \
+    X(cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010, (CUipcMemHandle * handle, CUdeviceptr at))      \
+    X(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 11000,                                          \
+      (CUdeviceptr * at, CUipcMemHandle handle, unsigned int flags))                               \
+    X(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 4010, (CUdeviceptr at))                          \
     X(cuMemAllocAsync, "cuMemAllocAsync", 11020,                                                   \
       (CUdeviceptr *at, size_t bytes, CUstream stream))                                            \
     X(cuMemFreeAsync, "cuMemFreeAsync", 11020, (CUdeviceptr at, CUstream stream))                  \

@@ -205,6 +205,7 @@ int vgd_device_attribute(CUdevice_attribute which);
 CUresult vgd_function(CUfunction handle, CUfunction *function);
 bool vgd_pinned(const void *at, size_t bytes, void **start, size_t *whole);
 void vgd_pinned_free(CUcontext context);
+void vgd_guests_free(CUcontext context);
 
 /* Streams (driver_stream.c) -------------------------------------------------------------------- */
 

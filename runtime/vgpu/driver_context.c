@@ -56,6 +56,7 @@ static void clear(CUcontext context) {
         vg_mem_free(vgd.memory, (uint64_t)(uintptr_t)object & ~1ull);
         vgd_object_remove(object);
     }
+    vgd_guests_free(context);
     vgd_pinned_free(context);
     context->sticky = CUDA_SUCCESS;
 }

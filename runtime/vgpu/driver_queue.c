@@ -25,6 +25,8 @@ static struct {
     uint32_t live;
     int pending, waiters, pausers;
     bool polled, running, started;
+    bool hosts_may_wait;         // a host function has a thread for itself
+    int hosts_idle;              // threads for host functions that have none
     double issued;               // time of the last issue
     uint64_t picks;              // drawn so far
 } queue = { .wake = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER };
@@ -178,6 +180,16 @@ static void sleep_quiet(void) {
     pthread_cond_timedwait(&queue.wake, &vgd.lock, &until);
 }
 
+static void *worker(void *argument);
+
+static bool start(bool host) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, worker, host ? &queue : NULL)) return false;
+    pthread_detach(thread);
+    queue.hosts_idle += host;
+    return true;
+}
+
 static void *worker(void *argument) {
     bool host = argument != NULL;
     pthread_mutex_lock(&vgd.lock);
@@ -196,9 +208,12 @@ static void *worker(void *argument) {
         bool skip = op->context->sticky && !(op->work.kind == VGD_HOST && op->work.host.callback);
         if (!skip && op->work.kind != VGD_MARK && op->work.kind != VGD_FREE) {
             if (!host) queue.running = true;
+            queue.hosts_idle -= host;
+            if (host && queue.hosts_may_wait && !queue.hosts_idle) start(true);
             pthread_mutex_unlock(&vgd.lock);
             result = run(&op->work, op->context);
             pthread_mutex_lock(&vgd.lock);
+            queue.hosts_idle += host;
             if (!host) queue.running = false;
         } else if (!skip) {
             run_locked(op);
@@ -209,13 +224,16 @@ static void *worker(void *argument) {
 }
 
 bool vgd_queue_start(void) {
-    for (int i = queue.started ? 2 : 0; i < 2; i++) {
-        pthread_t thread;
-        if (pthread_create(&thread, NULL, worker, i ? &queue : NULL)) return false;
-        pthread_detach(thread);
-    }
+    for (int i = queue.started ? 2 : 0; i < 2; i++)
+        if (!start(i)) return false;
     queue.started = true;
     return true;
+}
+
+void vgpuHostFunctionsMayWait(int they_may) {
+    pthread_mutex_lock(&vgd.lock);
+    queue.hosts_may_wait = they_may;
+    pthread_mutex_unlock(&vgd.lock);
 }
 
 void vgd_op_issue(VgdOp *op) {

@@ -6,9 +6,14 @@
 // TiB has been walked through. So every distance to another allocation is a red zone of 4 KiB or
 // more, and what is freed is remembered long after its host memory is gone. Host memory is mapped
 // lazily; lines (shadow.h) are complete at both ends.
+//
+// Behind an allocation is one mapping: data, history, maps of written bytes, each from a page on. What
+// processes share of it is data and maps, which then come from a file, one after the other.
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "runtime/vgpu/shadow.h"
 
@@ -77,11 +82,23 @@ Status vg_memory_create(const VgMemoryOptions *options, VgMemory **out) {
     return OK;
 }
 
-static size_t data_bytes(size_t bytes) { return VG_LINES(bytes) * VG_LINE + 2 * VG_LINE; }
+// The three parts, in bytes.
+typedef struct Parts { size_t data, history, written; } Parts;
 
-static void unmap(VgAlloc *alloc) {
+static Parts parts_of(const VgAlloc *alloc) {
+    enum { HOST_PAGE = 4096 };
+    size_t lines = VG_LINES(alloc->bytes) + 1;
+    size_t history = alloc->read_only ? 0 : lines * (VG_LINE / 4) * sizeof *alloc->history;
+    return (Parts){ (size_t)round_up((int64_t)((lines + 1) * VG_LINE), HOST_PAGE),
+                    (size_t)round_up((int64_t)history, HOST_PAGE),
+                    (size_t)round_up((int64_t)(lines * sizeof *alloc->written), HOST_PAGE) };
+}
+
+void vg_alloc_unmap(VgAlloc *alloc) {
     if (alloc->mapped) munmap(alloc->host - VG_LINE, alloc->mapped);
     alloc->mapped = 0;
+    if (alloc->file) close(alloc->file - 1);
+    alloc->file = 0;
 }
 
 void vg_memory_destroy(VgMemory *memory) {
@@ -92,7 +109,7 @@ void vg_memory_destroy(VgMemory *memory) {
         for (size_t page = 0; page < memory->end_page[w]; page++) {
             VgAlloc *alloc = memory->pages[w][page];
             if (alloc && alloc != last) {
-                unmap(alloc);
+                vg_alloc_unmap(alloc);
                 free(alloc);
             }
             if (alloc) last = alloc;
@@ -135,63 +152,71 @@ static uint64_t take_pages(VgMemory *memory, int window, uint64_t n) {
     return 0;
 }
 
+// Data and maps become the file's, where they lie.
+static bool map_file(VgAlloc *alloc) {
+    Parts parts = parts_of(alloc);
+    int file = alloc->file - 1, how = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    return mmap(alloc->host - VG_LINE, parts.data, PROT_READ | PROT_WRITE, how, file, 0) != MAP_FAILED &&
+           mmap(alloc->written, parts.written, PROT_READ | PROT_WRITE, how, file, (off_t)parts.data) !=
+               MAP_FAILED;
+}
+
 static Status map_alloc(VgAlloc *alloc) {
-    size_t data = data_bytes(alloc->bytes), lines = VG_LINES(alloc->bytes) + 1;
-    size_t shadow = alloc->read_only ? 0 : lines * (VG_LINE / 4) * sizeof *alloc->history;
-    size_t written = lines * sizeof *alloc->written;
-    uint8_t *at = map_pages(data + shadow + written);
+    Parts parts = parts_of(alloc);
+    uint8_t *at = map_pages(parts.data + parts.history + parts.written);
     if (!at)
         return status_fail(ERR_MEMORY, "no host memory for %llu bytes of device memory",
                            (unsigned long long)alloc->bytes);
-    alloc->mapped = data + shadow + written;
+    alloc->mapped = parts.data + parts.history + parts.written;
     alloc->host = at + VG_LINE;
-    alloc->history = shadow ? (uint32_t *)(at + data) : NULL;
-    alloc->written = (uint64_t (*)[4])(at + data + shadow);
+    alloc->history = parts.history ? (uint32_t *)(at + parts.data) : NULL;
+    alloc->written = (uint64_t (*)[4])(at + parts.data + parts.history);
+    if (!alloc->file || map_file(alloc)) return OK;
+    return status_fail(ERR_MEMORY, "cannot map %s: %s", alloc->what, strerror(errno));
+}
+
+// Addresses and host memory for the record.
+static Status place(VgMemory *memory, int window, size_t align, VgAlloc *alloc) {
+    uint64_t lead = align > 512 ? round_up(RED_ZONE, (int64_t)align) : RED_ZONE + 512;
+    uint64_t n_pages = div_up((int64_t)(lead + alloc->bytes + RED_ZONE), (int64_t)PAGE);
+    uint64_t first = align <= PAGE ? take_pages(memory, window, n_pages) : 0;
+    if (!first)
+        return status_fail(ERR_MEMORY, "no device addresses left for %llu bytes aligned to %zu",
+                           (unsigned long long)alloc->bytes, align);
+    TRY(map_alloc(alloc));
+    alloc->start = window_start[window] + first * PAGE + lead;
+    alloc->live = true;
+    alloc->serial = ++memory->serial;
+    for (uint64_t i = 0; i < n_pages; i++)
+        atomic_store_explicit(&memory->pages[window][first + i], alloc, memory_order_release);
     return OK;
 }
 
 Status vg_mem_alloc(VgMemory *memory, VgSpace space, size_t bytes, size_t align, const char *what,
                     uint64_t *address) {
-    int window = space == VG_CONST;
     if (!bytes || bytes > VG_WINDOW_BYTES / 4)
         return status_fail(ERR_ARGUMENT, "an allocation of %zu bytes", bytes);
     if (align & (align - 1))
         return status_fail(ERR_ARGUMENT, "alignment %zu is no power of two", align);
     VgAlloc *alloc = calloc(1, sizeof *alloc);
     if (!alloc) return status_fail(ERR_MEMORY, "no memory for an allocation's record");
-    uint64_t lead = align > 512 ? round_up(RED_ZONE, (int64_t)align) : RED_ZONE + 512;
-    uint64_t n_pages = div_up((int64_t)(lead + bytes + RED_ZONE), (int64_t)PAGE);
     snprintf(alloc->what, sizeof alloc->what, "%s", what ? what : "allocation");
     alloc->bytes = bytes;
     alloc->read_only = space == VG_CONST;
 
     pthread_mutex_lock(&memory->lock);
     Status status = OK;
-    uint64_t first = 0;
     if (memory->used + bytes > memory->options.total_bytes)
         status = status_fail(ERR_MEMORY, "%zu bytes asked, %llu of %llu in use", bytes,
                              (unsigned long long)memory->used,
                              (unsigned long long)memory->options.total_bytes);
-    else if (align <= PAGE)
-        first = take_pages(memory, window, n_pages);
-    if (status == OK && !first)
-        status = status_fail(ERR_MEMORY, "no device addresses left for %zu bytes aligned to %zu",
-                             bytes, align);
-    if (status == OK) status = map_alloc(alloc);
-    if (status != OK) {
-        pthread_mutex_unlock(&memory->lock);
-        free(alloc);
-        return status;
-    }
-    alloc->start = window_start[window] + first * PAGE + lead;
-    alloc->live = true;
-    alloc->serial = ++memory->serial;
-    memory->used += bytes;
-    for (uint64_t i = 0; i < n_pages; i++)
-        atomic_store_explicit(&memory->pages[window][first + i], alloc, memory_order_release);
+    else
+        status = place(memory, space == VG_CONST, align, alloc);
+    if (status == OK) memory->used += bytes;
     pthread_mutex_unlock(&memory->lock);
-    *address = alloc->start;
-    return OK;
+    if (status == OK) *address = alloc->start;
+    else free(alloc);
+    return status;
 }
 
 Status vg_mem_free(VgMemory *memory, uint64_t address) {
@@ -210,12 +235,12 @@ Status vg_mem_free(VgMemory *memory, uint64_t address) {
                            (unsigned long long)(address - alloc->start), alloc->what);
     pthread_mutex_lock(&memory->lock);
     alloc->live = false;
-    memory->used -= alloc->bytes;
+    if (!alloc->guest) memory->used -= alloc->bytes;
     if (memory->launches) { // a kernel may be looking at it
         alloc->next_dead = memory->dead;
         memory->dead = alloc;
     } else {
-        unmap(alloc);
+        vg_alloc_unmap(alloc);
     }
     pthread_mutex_unlock(&memory->lock);
     return OK;
@@ -248,7 +273,8 @@ void vg_written_mark(VgAlloc *alloc, uint64_t offset, uint64_t bytes) {
             bytes -= VG_LINE;
             continue;
         }
-        alloc->written[line][in & 3] |= (uint64_t)1 << (in >> 2);
+        // kernels of other processes mark theirs
+        __atomic_fetch_or(&alloc->written[line][in & 3], (uint64_t)1 << (in >> 2), __ATOMIC_RELAXED);
         offset++;
         bytes--;
     }
@@ -357,4 +383,63 @@ void vg_mem_usage(VgMemory *memory, uint64_t *total, uint64_t *used) {
     *total = memory->options.total_bytes;
     *used = memory->used;
     pthread_mutex_unlock(&memory->lock);
+}
+
+/* Memory of several processes ------------------------------------------------------------------ */
+
+// Pages that hold nothing stay holes.
+static bool put_pages(int file, const uint8_t *from, size_t bytes, size_t at) {
+    static const uint8_t zeros[4096];
+    for (size_t done = 0; done < bytes; done += sizeof zeros) {
+        if (!memcmp(from + done, zeros, sizeof zeros)) continue;
+        if (pwrite(file, from + done, sizeof zeros, (off_t)(at + done)) != (ssize_t)sizeof zeros)
+            return false;
+    }
+    return true;
+}
+
+Status vg_mem_share(VgMemory *memory, uint64_t address, int *file) {
+    VgAlloc *alloc = vg_alloc_at(memory, address);
+    if (!alloc || !alloc->live || alloc->start != address || alloc->guest || alloc->read_only)
+        return status_fail(ERR_ARGUMENT, "0x%llx is no allocation that can be shared",
+                           (unsigned long long)address);
+    *file = alloc->file - 1;
+    if (alloc->file) return OK;
+    Parts parts = parts_of(alloc);
+    int made = memfd_create("moec-vgpu", MFD_CLOEXEC);
+    if (made < 0) return status_fail(ERR_IO, "no file for shared memory: %s", strerror(errno));
+    bool good = ftruncate(made, (off_t)(parts.data + parts.written)) == 0 &&
+                put_pages(made, alloc->host - VG_LINE, parts.data, 0) &&
+                put_pages(made, (const uint8_t *)alloc->written, parts.written, parts.data);
+    alloc->file = made + 1;
+    if (good && map_file(alloc)) {
+        *file = made;
+        return OK;
+    }
+    Status status = status_fail(ERR_MEMORY, "cannot share %s: %s", alloc->what, strerror(errno));
+    alloc->file = 0;
+    close(made);
+    return status;
+}
+
+Status vg_mem_guest(VgMemory *memory, int file, size_t bytes, const char *what, uint64_t *address) {
+    VgAlloc *alloc = calloc(1, sizeof *alloc);
+    if (!alloc) {
+        close(file);
+        return status_fail(ERR_MEMORY, "no memory for an allocation's record");
+    }
+    snprintf(alloc->what, sizeof alloc->what, "%s", what);
+    alloc->bytes = bytes;
+    alloc->file = file + 1;
+    alloc->guest = true;
+    pthread_mutex_lock(&memory->lock);
+    Status status = place(memory, 0, 0, alloc);
+    pthread_mutex_unlock(&memory->lock);
+    if (status == OK) {
+        *address = alloc->start;
+        return OK;
+    }
+    vg_alloc_unmap(alloc);
+    free(alloc);
+    return status;
 }

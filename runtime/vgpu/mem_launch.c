@@ -54,8 +54,7 @@ static void bury_dead(VgMemory *memory) {
     while (memory->dead) {
         VgAlloc *alloc = memory->dead;
         memory->dead = alloc->next_dead;
-        if (alloc->mapped) munmap(alloc->host - VG_LINE, alloc->mapped);
-        alloc->mapped = 0;
+        vg_alloc_unmap(alloc);
     }
 }
 

@@ -72,6 +72,12 @@ void *vg_mem_host(VgMemory *memory, uint64_t address, size_t bytes);
 bool vg_mem_find(VgMemory *memory, uint64_t address, uint64_t *start, size_t *bytes,
                  const char **what);
 void vg_mem_usage(VgMemory *memory, uint64_t *total, uint64_t *used);
+// Memory of several processes. From vg_mem_share on, the allocation at `address` lies in a file (its
+// bytes, and which of them were written) that others map by vg_mem_guest, at an address of their own.
+// Races are found among the accesses of one process. No launch runs meanwhile. The file stays the
+// allocation's; vg_mem_guest takes over the one it is given.
+Status vg_mem_share(VgMemory *memory, uint64_t address, int *file);
+Status vg_mem_guest(VgMemory *memory, int file, size_t bytes, const char *what, uint64_t *address);
 
 /* A launch (mem_launch.c) ---------------------------------------------------------------------- */
 

@@ -34,6 +34,8 @@ typedef struct VgAlloc {
     uint32_t *history;           // a word per granule
     uint64_t (*written)[4];      // a line each
     size_t mapped;               // bytes of host address space behind the three
+    int file;                    // + 1: that holds data and written, for other processes. 0: none
+    bool guest;                  // another process's memory
     bool read_only;
     _Atomic bool live;
     _Atomic bool whole;          // every byte has been written: no need to look
@@ -55,6 +57,7 @@ struct VgMemory {
     uint32_t next_id;            // of touches
 };
 VgAlloc *vg_alloc_at(const VgMemory *memory, uint64_t address); // owner of the page, dead or alive
+void vg_alloc_unmap(VgAlloc *alloc);
 void vg_written_mark(VgAlloc *alloc, uint64_t offset, uint64_t bytes);
 // First byte of the range that was not written, or `bytes`.
 uint64_t vg_written_check(const VgAlloc *alloc, uint64_t offset, uint64_t bytes);

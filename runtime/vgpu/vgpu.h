@@ -20,6 +20,9 @@ VGPU_API int vgpuReportCount(void);
 VGPU_API void vgpuClearReports(void);
 // Why the last call of this thread failed, in words. "" when it did not say.
 VGPU_API const char *vgpuLastMessage(void);
+// Host functions run one after the other, as they may on hardware, so that one which waits for another
+// hangs here. A library that knows what it does turns that off (1): each then has a thread for itself.
+VGPU_API void vgpuHostFunctionsMayWait(int they_may);
 
 #ifdef __cplusplus
 }

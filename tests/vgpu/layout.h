@@ -45,7 +45,8 @@ extern const Layout layout_ours[], layout_theirs[]; // ended by a NULL name; the
     X(CU_OCCUPANCY_DEFAULT) X(CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE) X(CU_MEMHOSTALLOC_PORTABLE)   \
     X(CU_MEMHOSTALLOC_DEVICEMAP) X(CU_MEMHOSTALLOC_WRITECOMBINED) X(CU_MEMHOSTREGISTER_PORTABLE)   \
     X(CU_MEMHOSTREGISTER_DEVICEMAP) X(CU_MEMHOSTREGISTER_IOMEMORY)                                 \
-    X(CU_MEMHOSTREGISTER_READ_ONLY) X(CU_LAUNCH_PARAM_END) X(CU_LAUNCH_PARAM_BUFFER_POINTER)       \
+    X(CU_MEMHOSTREGISTER_READ_ONLY) X(CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)                          \
+    X(CU_LAUNCH_PARAM_END) X(CU_LAUNCH_PARAM_BUFFER_POINTER)                                       \
     X(CU_LAUNCH_PARAM_BUFFER_SIZE) X(CU_MEMORYTYPE_HOST) X(CU_MEMORYTYPE_DEVICE)                   \
     X(CU_MEMORYTYPE_ARRAY) X(CU_MEMORYTYPE_UNIFIED) X(CU_STREAM_CAPTURE_STATUS_NONE)               \
     X(CU_STREAM_CAPTURE_STATUS_ACTIVE) X(CU_STREAM_CAPTURE_STATUS_INVALIDATED)                     \
@@ -59,7 +60,7 @@ extern const Layout layout_ours[], layout_theirs[]; // ended by a NULL name; the
 #define LAYOUT_SIZE(type) { "sizeof " #type, sizeof(type) },
 #define LAYOUT_AT(type, field) { #type "." #field, offsetof(type, field) },
 #define LAYOUT_STRUCTS                                                                             \
-    LAYOUT_SIZE(CUdeviceptr) LAYOUT_SIZE(CUuuid) LAYOUT_SIZE(CUresult)                             \
+    LAYOUT_SIZE(CUdeviceptr) LAYOUT_SIZE(CUuuid) LAYOUT_SIZE(CUipcMemHandle) LAYOUT_SIZE(CUresult) \
     LAYOUT_SIZE(CUlaunchAttributeValue) LAYOUT_AT(CUlaunchAttributeValue, clusterDim.z)            \
     LAYOUT_AT(CUlaunchAttributeValue, accessPolicyWindow.missProp)                                 \
     LAYOUT_AT(CUlaunchAttributeValue, programmaticEvent.triggerAtBlockStart)                       \
