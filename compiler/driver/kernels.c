@@ -187,7 +187,7 @@ static Status write_code(Kernels *k) {
 
 static Status write_kernels(Kernels *k) {
     k->found = ARENA_ARRAY(k->arena, CubinKernel, k->plan->n_kernels);
-    TRY(jit_cuda(k->plan, k->arch, JIT_PTX | JIT_CUBIN, NULL, NULL, k->arena, &k->images));
+    TRY(jit_cuda(k->plan, k->arch, JIT_PTX | JIT_CUBIN, NULL, NULL, NULL, k->arena, &k->images));
     TRY(file_make_dirs(k->dir));
     TRY(write_code(k));
     TRY(write_header(k));

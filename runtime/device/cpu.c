@@ -79,9 +79,9 @@ static Status cpu_fill(Device *device, void *at, uint32_t word, int64_t bytes) {
 }
 
 static Status cpu_load(Device *device, const Plan *plan, DeviceProgress progress, void *user,
-                       DeviceKernel *kernels) {
+                       const JitShare *share, DeviceKernel *kernels) {
     Cpu *cpu = (Cpu *)device;
-    TRY(jit_load(plan, progress, user, &cpu->jit));
+    TRY(jit_load(plan, progress, user, share, &cpu->jit));
     for (uint32_t i = 0; i < plan->n_kernels; i++)
         kernels[i] = (DeviceKernel){ .tiles = jit_function(cpu->jit, i),
                                      .entry = plan->kernels[i].entry,

@@ -211,11 +211,13 @@ static Status ready_kernel(Cuda *cuda, const PlanKernel *kernel, DeviceKernel *o
 }
 
 static Status load_all(Cuda *cuda, const Plan *plan, DeviceProgress progress, void *user,
-                       Arena *scratch, DeviceKernel *kernels) {
+                       const JitShare *share, Arena *scratch, DeviceKernel *kernels) {
     char arch[16];
     JitImage *images;
-    TRY(choose_arch(cuda, plan, arch));
-    TRY(jit_cuda(plan, arch, cuda->is_virtual ? JIT_PTX : JIT_CUBIN, progress, user, scratch,
+    Status chosen = choose_arch(cuda, plan, arch);
+    if (share) chosen = share->agree(share->user, chosen);
+    TRY(chosen);
+    TRY(jit_cuda(plan, arch, cuda->is_virtual ? JIT_PTX : JIT_CUBIN, progress, user, share, scratch,
                  &images));
     TRY(enter(cuda));
     cuda->modules = calloc(plan->n_sources, sizeof(CUmodule));
@@ -231,10 +233,10 @@ static Status load_all(Cuda *cuda, const Plan *plan, DeviceProgress progress, vo
 }
 
 static Status cuda_load(Device *device, const Plan *plan, DeviceProgress progress, void *user,
-                        DeviceKernel *kernels) {
+                        const JitShare *share, DeviceKernel *kernels) {
     Arena *scratch = arena_create();
     if (!scratch) return status_fail(ERR_MEMORY, "no memory for kernels");
-    Status status = load_all((Cuda *)device, plan, progress, user, scratch, kernels);
+    Status status = load_all((Cuda *)device, plan, progress, user, share, scratch, kernels);
     arena_destroy(scratch);
     return status;
 }

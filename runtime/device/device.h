@@ -17,6 +17,7 @@
 #define MOEC_DEVICE_H
 
 #include "runtime/device/pool.h"
+#include "runtime/jit/jit.h"
 #include "runtime/plan/plan.h"
 
 typedef struct Device Device;
@@ -66,9 +67,10 @@ typedef struct DeviceApi {
     Status (*copy_in)(Device *device, void *to, const void *from, int64_t bytes);
     Status (*copy_out)(Device *device, void *to, const void *from, int64_t bytes);
     Status (*fill)(Device *device, void *at, uint32_t word, int64_t bytes); // a multiple of 4
-    // Compiles and loads every kernel of a plan; kernels[plan->n_kernels].
+    // Compiles and loads every kernel of a plan; kernels[plan->n_kernels]. share: with other ranks
+    // (jit.h); NULL: alone.
     Status (*load)(Device *device, const Plan *plan, DeviceProgress progress, void *user,
-                   DeviceKernel *kernels);
+                   const JitShare *share, DeviceKernel *kernels);
     // args: addresses, in the order of the entry's parameters. seconds (may be NULL) grows by what
     // the launch took, at the latest in `synchronize`; NULL while recording.
     Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args,

@@ -22,8 +22,7 @@ static Status map_regions(Exec *exec, bool small_pages) {
             TRY(exec->api->alloc(exec->device, bytes, small_pages, region_names[region], &at));
         exec->regions[region] = at;
     }
-    TRY(window_open(exec));
-    return stage_images(exec);
+    return OK;
 }
 
 static void expand_program(Exec *exec, uint32_t number) {
@@ -75,31 +74,62 @@ static void give_back(void *user) {
     }
 }
 
-static Status set_up(Exec *exec, const ExecOptions *options) {
+static Status open_device(Exec *exec, const ExecOptions *options) {
     const Plan *plan = exec->plan;
-    Arena *arena = exec->arena;
     const char *name = options->device ? options->device : device_of_target(plan->target);
     TRY(plan_check(plan));
     TRY(device_takes(name, plan->target));
-    TRY(pool_create(options->threads, &exec->pool));
+    TRY(pool_create(together_threads(exec, options->threads), &exec->pool));
     TRY(device_open(name, exec->pool, &exec->device));
     exec->api = exec->device->api;
-    exec->own_comm = options->comm ? NULL : comm_self();
-    exec->comm = options->comm ? options->comm : exec->own_comm;
-    exec->comm->device = exec->device;
-    exec->comm->plan = plan;
-    TRY(comm_mesh(exec->comm, &plan->mesh));
-    if (exec->comm->coord[AXIS_pp] != plan->mesh.stage)
-        return status_fail(ERR_INTERNAL, "internal error: a rank of stage %d runs the plan of stage %d",
-                           exec->comm->coord[AXIS_pp], plan->mesh.stage);
-    exec->kernels = ARENA_ARRAY(arena, DeviceKernel, plan->n_kernels);
-    TRY(exec->api->load(exec->device, plan, options->progress, options->user, exec->kernels));
-    memory_hold(&exec->held, give_back, exec);
+    return OK;
+}
+
+static Status make_room(Exec *exec, const ExecOptions *options) {
     TRY(cross_create(exec));
     // A recorded step runs without the host, which speaks to other ranks unless the device does.
     exec->graph = options->graph && !options->profile && exec->api->begin &&
                   (!exec->crosses || exec->comm->api->on_device);
-    TRY(map_regions(exec, options->small_pages));
+    return map_regions(exec, options->small_pages);
+}
+
+// Who speaks for the host: the ranks' own transport, unless it is one of devices.
+static Status open_comms(Exec *exec, const ExecOptions *options) {
+    Comm *given = options->host ? options->host : options->comm;
+    if (!given || given->api->on_device) given = exec->own_comm = comm_self();
+    exec->host = given;
+    exec->comm = options->comm ? options->comm : given;
+    if (exec->host != exec->own_comm || !options->comm)
+        TRY(comm_mesh(exec->host, &exec->plan->mesh));
+    return together_count(exec);
+}
+
+static Status enter_stage(Exec *exec) {
+    const Plan *plan = exec->plan;
+    exec->comm->device = exec->device;
+    exec->comm->plan = plan;
+    if (exec->comm != exec->host) TRY(comm_mesh(exec->comm, &plan->mesh));
+    if (exec->comm->coord[AXIS_pp] == plan->mesh.stage) return OK;
+    return status_fail(ERR_INTERNAL, "internal error: a rank of stage %d runs the plan of stage %d",
+                       exec->comm->coord[AXIS_pp], plan->mesh.stage);
+}
+
+// All ranks come this way. What one of them may not get through ends with an agreement, so that none
+// waits for it in what follows.
+static Status set_up(Exec *exec, const ExecOptions *options) {
+    const Plan *plan = exec->plan;
+    Arena *arena = exec->arena;
+    TRY(open_comms(exec, options));
+    TRY(comm_agree(exec->host, open_device(exec, options)));
+    TRY(comm_agree(exec->host, enter_stage(exec)));
+    exec->kernels = ARENA_ARRAY(arena, DeviceKernel, plan->n_kernels);
+    TRY(comm_agree(exec->host,
+                   exec->api->load(exec->device, plan, options->progress, options->user,
+                                   together_share(exec), exec->kernels)));
+    memory_hold(&exec->held, give_back, exec);
+    TRY(comm_agree(exec->host, make_room(exec, options)));
+    TRY(window_open(exec));
+    TRY(stage_images(exec));
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
     exec->graphs = ARENA_ARRAY(arena, DeviceGraph *, plan->n_programs);
@@ -314,6 +344,10 @@ double *exec_profile(const Exec *exec, const PlanProgram *program) {
 
 int exec_threads(const Exec *exec) {
     return pool_threads(exec->pool);
+}
+
+Comm *exec_host(const Exec *exec) {
+    return exec->host;
 }
 
 const char *exec_device(const Exec *exec) {

@@ -19,6 +19,7 @@ typedef struct ExecOptions {
     const char *device;          // "cpu", "cuda:1", "vgpu:sm_90a" (device.h); NULL: what the plan is for
     int threads;                 // of the host; 0: all cores
     Comm *comm;                  // this rank's; outlives the Exec. NULL: there is one rank
+    Comm *host;                  // where comm is on_device: for what hosts agree on; NULL: nothing
     bool graph;                  // GPU: a program is recorded in its first run, then replayed whole
     bool poison;                 // debug: act starts as NaN before every row "forward"
     bool small_pages;            // 4 KiB pages: exec_touched is exact; slower
@@ -59,6 +60,7 @@ void *exec_input(const Exec *exec, const PlanProgram *program, InputKind kind, i
 float *exec_scalars(const Exec *exec);                         // [N_SCALARS]
 float *exec_metric(const Exec *exec, const PlanProgram *program, uint32_t metric, int64_t *n);
 int exec_threads(const Exec *exec);
+Comm *exec_host(const Exec *exec);                             // its end of ExecOptions.host
 // "CPU", "NVIDIA H200"; and how many nodes the program's graph has, 0 before it is recorded.
 const char *exec_device(const Exec *exec);
 int exec_graph_nodes(const Exec *exec, const PlanProgram *program);

@@ -53,6 +53,9 @@ struct Exec {
     DeviceGraph **graphs;     // per program, NULL: not recorded
     int *graph_nodes;
     Comm *comm, *own_comm;    // own: made here, of one rank
+    Comm *host;               // among hosts; may be comm or own_comm
+    int n_here;               // ranks of this machine
+    JitShare share;
     bool crosses;             // some instruction does
     Send *sends;
     uint32_t n_sends;
@@ -65,6 +68,13 @@ struct Exec {
 /* exec.c */
 uint32_t exec_number(const Exec *exec, const PlanProgram *program); // n_programs: of another plan
 Status exec_run_row(Exec *exec, uint32_t program, const PlanRow *row);
+
+/* together.c: creation on many ranks */
+// Ranks of this machine, this one among them. All ranks call it.
+Status together_count(Exec *exec);
+int together_threads(const Exec *exec, int asked); // asked 0: this rank's part of the cores
+// NULL with one rank.
+const JitShare *together_share(Exec *exec);
 
 /* cross.c: what crosses ranks */
 Status cross_create(Exec *exec);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 
 enum { MAX_WORKERS = 64, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
 
@@ -22,6 +23,7 @@ typedef struct Outcome {
 
 typedef struct Jobs {
     const Compiler *compiler;
+    const JitShare *share;
     const char *scratch;
     const char *const *sources, *const *objects, *const *logs; // paths, per unit
     int n_units;
@@ -128,13 +130,26 @@ static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept,
                        kept ? source : "");
 }
 
+// With the lock held. Other ranks hear about every second that this one is at work.
+static void await_outcome(Jobs *jobs) {
+    if (!jobs->share) {
+        pthread_cond_wait(&jobs->changed, &jobs->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&jobs->changed, &jobs->lock, &until);
+    jobs->share->pulse(jobs->share->user);
+}
+
 // Takes outcomes as they come. Called with the workers running; returns with the failure of the
 // first.
 static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena,
                       void (*done)(void *user, int unit), void *user) {
     for (int taken = 0; taken < jobs->n_units; taken++) {
         pthread_mutex_lock(&jobs->lock);
-        while (jobs->n_outcomes == taken) pthread_cond_wait(&jobs->changed, &jobs->lock);
+        while (jobs->n_outcomes == taken) await_outcome(jobs);
         Outcome outcome = jobs->outcomes[taken];
         pthread_mutex_unlock(&jobs->lock);
         Unit *unit = &units[outcome.unit];
@@ -152,7 +167,7 @@ static Status collect(Jobs *jobs, Unit *units, bool kept, Arena *arena,
 
 static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena,
                        void (*done)(void *user, int unit), void *user) {
-    int wanted = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n_units);
+    int wanted = (int)min_i64(min_i64(compiler_cores(jobs->share), MAX_WORKERS), jobs->n_units);
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); // handlers run on the program's own threads
@@ -171,7 +186,7 @@ static Status run_jobs(Jobs *jobs, Unit *units, bool kept, Arena *arena,
     return status;
 }
 
-Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
+Status compile_units(const Compiler *compiler, Unit *units, int n, const JitShare *share, Arena *arena,
                      void (*done)(void *user, int unit), void *user) {
     if (!n) return OK;
     Scratch scratch;
@@ -184,6 +199,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
     const char **logs = ARENA_ARRAY(arena, const char *, n);
     Jobs jobs = {
         .compiler = compiler,
+        .share = share,
         .scratch = scratch.dir,
         .sources = sources,
         .objects = objects,

@@ -27,12 +27,12 @@ typedef struct Unit {
 /* compiler.c */
 // `dir`: the cache, which remembers what a compiler binary says of itself: a warm start runs none.
 Status compiler_find(const char *dir, Arena *arena, Compiler *out);
-int compiler_cores(void); // this process may use
+int compiler_cores(const JitShare *share); // this process may use; share may be NULL
 
 /* compile.c */
-// Compiles the units, as many at once as there are cores. `done` is called in this thread, once per
-// unit, in order of completion. The first failure stops the others.
-Status compile_units(const Compiler *compiler, Unit *units, int n, Arena *arena,
+// Compiles the units, as many at once as there are cores, or as `share` (may be NULL) allows. `done`
+// is called in this thread, once per unit, in order of completion. The first failure stops the others.
+Status compile_units(const Compiler *compiler, Unit *units, int n, const JitShare *share, Arena *arena,
                      void (*done)(void *user, int unit), void *user);
 
 /* process.c */

@@ -71,10 +71,10 @@ static Status find_level(const IsaLevel **out) {
     return status;
 }
 
-int compiler_cores(void) {
+int compiler_cores(const JitShare *share) {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    return 1;
+    int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return share ? (int)min_i64(cores, share->cores) : cores;
 }
 
 /* The program --------------------------------------------------------------------------------- */

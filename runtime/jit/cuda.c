@@ -29,6 +29,8 @@ typedef struct Loading {
     CudaUnit *units;
     uint32_t *unit_source;
     int n_units;
+    const JitShare *share; // NULL: one rank
+    bool *expected;        // per source: another rank compiles it
     void (*progress)(void *user, int done, int total, int cached);
     void *user;
     int done, cached; // kernels
@@ -182,23 +184,67 @@ static Status check_layouts(const Loading *l) {
     return OK;
 }
 
+static Status compile_needed(Loading *l) {
+    TRY(make_units(l));
+    Status status = nvrtc_compile(l->units, l->n_units, l->options, l->n_options, l->code, l->share,
+                                  unit_done, l);
+    for (int u = 0; u < l->n_units; u++) free(l->units[u].block); // left by a failure
+    return status;
+}
+
+/* With other ranks: see share.c --------------------------------------------------------------- */
+
+static Status deal(Loading *l) {
+    int n = l->n_units;
+    Hash *keys = ARENA_ARRAY(l->arena, Hash, n + 1);
+    bool *mine = ARENA_ARRAY(l->arena, bool, n + 1);
+    l->expected = ARENA_ARRAY(l->arena, bool, l->plan->n_sources + 1);
+    for (int u = 0; u < n; u++) keys[u] = l->keys[l->unit_source[u]];
+    TRY(share_deal(l->share, keys, n, l->arena, mine));
+    l->n_units = 0;
+    for (int u = 0; u < n; u++) {
+        uint32_t source = l->unit_source[u];
+        if (mine[u]) l->unit_source[l->n_units++] = source;
+        else l->expected[source] = true;
+    }
+    return OK;
+}
+
+// What did not come through the cache is compiled here.
+static void take_expected(Loading *l) {
+    l->n_units = 0;
+    for (uint32_t i = 1; i < l->plan->n_sources; i++) {
+        if (!l->expected[i]) continue;
+        if (find_cached(l, i)) l->done += l->kernels_of[i];
+        else l->unit_source[l->n_units++] = i;
+    }
+    report(l);
+}
+
+static Status load(Loading *l) {
+    const JitShare *share = l->share;
+    Status status = look_up(l);
+    if (share) status = share->agree(share->user, status);
+    TRY(status);
+    report(l);
+    if (!share) return compile_needed(l);
+    TRY(deal(l));
+    TRY(share->agree(share->user, compile_needed(l)));
+    take_expected(l);
+    return compile_needed(l);
+}
+
 Status jit_cuda(const Plan *plan, const char *arch, int code,
                 void (*progress)(void *user, int done, int total, int cached), void *user,
-                Arena *arena, JitImage **images) {
+                const JitShare *share, Arena *arena, JitImage **images) {
     Loading l = { .plan = plan, .code = code, .arena = arena, .dir = jit_cache_dir(arena),
-                  .progress = progress, .user = user };
+                  .share = share, .progress = progress, .user = user };
     *images = l.images = ARENA_ARRAY(arena, JitImage, plan->n_sources);
-    if (!plan->n_kernels) return OK;
+    if (!plan->n_kernels && !share) return OK;
     l.keys = ARENA_ARRAY(arena, Hash, plan->n_sources);
     l.kernels_of = ARENA_ARRAY(arena, int, plan->n_sources);
     l.unit_source = ARENA_ARRAY(arena, uint32_t, plan->n_sources);
     choose_options(&l, arch);
-    TRY(look_up(&l));
-    report(&l);
-    TRY(make_units(&l));
-    Status status =
-        nvrtc_compile(l.units, l.n_units, l.options, l.n_options, code, unit_done, &l);
-    for (int u = 0; u < l.n_units; u++) free(l.units[u].block); // left by a failure
-    TRY(status);
+    TRY(load(&l));
     return check_layouts(&l);
 }

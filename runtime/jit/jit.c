@@ -7,9 +7,10 @@
 //   compiler.c
 //
 // Sources that are not there are compiled in batches, since starting a compiler costs more than a
-// kernel; the sources of a batch then point to one object. What was compiled is used from memory,
-// never read back, and loaded through memfd: a cache that cannot be written costs time, nothing
-// else.
+// kernel; the sources of a batch then point to one object. What was compiled here is used from
+// memory, never read back, and loaded through memfd: a cache that cannot be written costs time,
+// nothing else. Ranks that compile together (share.c) read what others compiled; what did not come
+// through the cache they compile themselves.
 #include "runtime/jit/compile.h"
 
 #include <dlfcn.h>
@@ -42,10 +43,12 @@ typedef struct Loading {
     const Plan *plan;
     Jit *jit;
     Arena *scratch;
+    const JitShare *share; // NULL: one rank
     const char *dir;
     Compiler compiler;
     Hash *keys;      // per source
-    int32_t *object; // per source: in jit->objects; NEEDED, or UNUSED by any kernel
+    int32_t *object; // per source: in jit->objects; NEEDED, EXPECTED from another rank, or UNUSED by
+                     // any kernel
     int *kernels_of; // per source: how many kernels it holds
     Unit *units;
     int n_units;
@@ -57,7 +60,7 @@ typedef struct Loading {
     bool warned;
     Status status; // of loading compiled objects
 } Loading;
-enum { NEEDED = -1, UNUSED = -2 };
+enum { NEEDED = -1, UNUSED = -2, EXPECTED = -3 };
 
 /* Loading ------------------------------------------------------------------------------------- */
 
@@ -175,9 +178,10 @@ static Status look_up(Loading *l) {
 static void make_units(Loading *l) {
     const Plan *plan = l->plan;
     int needed = 0;
+    l->n_units = 0;
     for (uint32_t i = 1; i < plan->n_sources; i++) needed += l->object[i] == NEEDED;
     if (!needed) return;
-    int n = (int)max_i64(div_up(needed, BATCH), min_i64(needed, compiler_cores()));
+    int n = (int)max_i64(div_up(needed, BATCH), min_i64(needed, compiler_cores(l->share)));
     l->n_units = n;
     l->units = ARENA_ARRAY(l->scratch, Unit, n);
     l->unit_sources = ARENA_ARRAY(l->scratch, uint32_t *, n);
@@ -243,28 +247,75 @@ static Status bind(Loading *l) {
     return OK;
 }
 
-static Status load(Loading *l) {
-    if (!l->plan->n_kernels) return OK;
+static Status find(Loading *l) {
     l->dir = jit_cache_dir(l->scratch);
     TRY(compiler_find(l->dir, l->scratch, &l->compiler));
-    TRY(look_up(l));
-    report(l);
+    return look_up(l);
+}
+
+static Status compile_needed(Loading *l) {
     make_units(l);
-    TRY(compile_units(&l->compiler, l->units, l->n_units, l->scratch, unit_done, l));
-    TRY(l->status);
+    TRY(compile_units(&l->compiler, l->units, l->n_units, l->share, l->scratch, unit_done, l));
+    return l->status;
+}
+
+/* With other ranks ---------------------------------------------------------------------------- */
+
+// What others compile is EXPECTED from them.
+static Status deal(Loading *l) {
+    uint32_t n_sources = l->plan->n_sources, n = 0;
+    Hash *keys = ARENA_ARRAY(l->scratch, Hash, n_sources + 1);
+    uint32_t *sources = ARENA_ARRAY(l->scratch, uint32_t, n_sources + 1);
+    bool *mine = ARENA_ARRAY(l->scratch, bool, n_sources + 1);
+    for (uint32_t i = 1; i < n_sources; i++) {
+        if (l->object[i] != NEEDED) continue;
+        keys[n] = l->keys[i];
+        sources[n++] = i;
+    }
+    TRY(share_deal(l->share, keys, n, l->scratch, mine));
+    for (uint32_t i = 0; i < n; i++)
+        if (!mine[i]) l->object[sources[i]] = EXPECTED;
+    return OK;
+}
+
+static void take_expected(Loading *l) {
+    for (uint32_t i = 1; i < l->plan->n_sources; i++) {
+        if (l->object[i] != EXPECTED) continue;
+        l->object[i] = cached_object(l, i);
+        if (l->object[i] >= 0) l->done += l->kernels_of[i];
+    }
+    report(l);
+}
+
+static Status load_shared(Loading *l) {
+    const JitShare *share = l->share;
+    TRY(share->agree(share->user, find(l)));
+    report(l);
+    TRY(deal(l));
+    TRY(share->agree(share->user, compile_needed(l)));
+    take_expected(l);
+    TRY(compile_needed(l));
+    return bind(l);
+}
+
+static Status load(Loading *l) {
+    if (l->share) return load_shared(l);
+    if (!l->plan->n_kernels) return OK;
+    TRY(find(l));
+    report(l);
+    TRY(compile_needed(l));
     return bind(l);
 }
 
 Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int total, int cached),
-                void *user, Jit **out) {
+                void *user, const JitShare *share, Jit **out) {
     *out = NULL;
     Arena *arena = arena_create(), *scratch = arena_create();
     Jit *jit = ARENA_NEW(arena, Jit);
     jit->arena = arena;
     jit->functions = ARENA_ARRAY(arena, Launch, plan->n_kernels);
-    Loading l = {
-        .plan = plan, .jit = jit, .scratch = scratch, .progress = progress, .user = user
-    };
+    Loading l = { .plan = plan, .jit = jit, .scratch = scratch, .share = share,
+                  .progress = progress, .user = user };
     Status status = load(&l);
     arena_destroy(scratch);
     if (status == OK) {

@@ -12,7 +12,24 @@
 
 typedef struct Jit Jit; // loaded objects; functions live as long as it
 
-Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int total, int cached), void *user, Jit **out);
+/* share.c: ranks that compile together --------------------------------------------------------- */
+
+// How ranks that start at once speak to each other; they load their kernels at the same time.
+typedef struct JitShare {
+    int rank, n;
+    uint64_t place;              // equal where ranks have one cache
+    int cores;                   // for this rank's compilers
+    Status (*gather)(void *user, const void *from, void *to, int64_t bytes); // to [n][bytes]
+    Status (*agree)(void *user, Status status); // OK if it went well on all
+    void (*pulse)(void *user);   // called about every second while compilers run
+    void *user;
+} JitShare;
+// mine[i]: this rank is the one to compile the source that keys[i] names, of those it lacks.
+Status share_deal(const JitShare *share, const Hash *keys, int64_t n, Arena *arena, bool *mine);
+
+/* jit.c */
+// share NULL: one rank.
+Status jit_load(const Plan *plan, void (*progress)(void *user, int done, int total, int cached), void *user, const JitShare *share, Jit **out);
 void jit_destroy(Jit *jit);                                    // NULL is fine
 // The ENTRY_launch function of a kernel.
 void (*jit_function(const Jit *jit, uint32_t kernel))(void *const *args, int64_t tile_begin, int64_t tile_end);
@@ -32,7 +49,7 @@ typedef struct JitImage {
     bool cached;
 } JitImage;
 // For every source that a kernel needs: images[plan->n_sources], all in `arena`. arch: "sm_90a".
-Status jit_cuda(const Plan *plan, const char *arch, int code, void (*progress)(void *user, int done, int total, int cached), void *user, Arena *arena, JitImage **images);
+Status jit_cuda(const Plan *plan, const char *arch, int code, void (*progress)(void *user, int done, int total, int cached), void *user, const JitShare *share, Arena *arena, JitImage **images);
 // The program of a source, 0-terminated: compiles alone.
 char *jit_cuda_program(const Plan *plan, uint32_t source, Arena *arena);
 Status jit_cuda_compiler(int *major, int *minor);              // NVRTC's version

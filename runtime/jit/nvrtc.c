@@ -115,6 +115,7 @@ typedef struct Jobs {
     int n, code, n_options;
     const char *const *options;
     _Atomic int *next; // shared between processes
+    const JitShare *share;
 } Jobs;
 
 static bool write_all(int fd, const void *bytes, size_t n) {
@@ -268,7 +269,7 @@ static Status take(const Jobs *jobs, Worker *worker, int *unit) {
 }
 
 static Status start_workers(const Jobs *jobs, Worker *workers, int *n) {
-    int wanted = (int)min_i64(min_i64(compiler_cores(), MAX_WORKERS), jobs->n);
+    int wanted = (int)min_i64(min_i64(compiler_cores(jobs->share), MAX_WORKERS), jobs->n);
     for (*n = 0; *n < wanted;) {
         int ends[2];
         if (pipe2(ends, O_CLOEXEC) != 0) break;
@@ -294,7 +295,9 @@ static Status collect(const Jobs *jobs, Worker *workers, int n,
     for (int taken = 0, left = n; left;) {
         for (int i = 0; i < n; i++)
             polls[i] = (struct pollfd){ .fd = workers[i].fd, .events = POLLIN };
-        if (poll(polls, (nfds_t)n, -1) < 0 && errno != EINTR)
+        int ready = poll(polls, (nfds_t)n, jobs->share ? 1000 : -1);
+        if (jobs->share) jobs->share->pulse(jobs->share->user);
+        if (ready < 0 && errno != EINTR)
             return status_fail(ERR_IO, "cannot wait for NVRTC: %s", strerror(errno));
         for (int i = 0; i < n; i++) {
             if (workers[i].fd < 0 || !(polls[i].revents & (POLLIN | POLLHUP | POLLERR))) continue;
@@ -312,7 +315,7 @@ static Status collect(const Jobs *jobs, Worker *workers, int n,
 }
 
 Status nvrtc_compile(CudaUnit *units, int n, const char *const *options, int n_options, int code,
-                     void (*done)(void *user, int unit), void *user) {
+                     const JitShare *share, void (*done)(void *user, int unit), void *user) {
     int major, minor, n_workers = 0;
     if (!n) return OK;
     TRY(nvrtc_version(&major, &minor));
@@ -320,7 +323,7 @@ Status nvrtc_compile(CudaUnit *units, int n, const char *const *options, int n_o
     _Atomic int *next = mmap(NULL, sizeof *next, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (next == MAP_FAILED) return status_fail(ERR_MEMORY, "no memory for a list of kernels");
-    Jobs jobs = { units, n, code, n_options, options, next };
+    Jobs jobs = { units, n, code, n_options, options, next, share };
     Status status = start_workers(&jobs, workers, &n_workers);
     if (status == OK) status = collect(&jobs, workers, n_workers, done, user);
     for (int i = 0; i < n_workers; i++) {

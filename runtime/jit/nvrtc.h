@@ -15,10 +15,11 @@ typedef struct CudaUnit {
     void *block;
 } CudaUnit;
 
-// Compiles with NVRTC alone, as many at once as there are cores. `done` is called in this thread
+// Compiles with NVRTC alone, as many at once as there are cores, or as `share` (may be NULL) allows.
+// `done` is called in this thread
 // once per unit, in order of completion. The first failure stops the others; its message has the
 // compiler's lines from the first error on.
 Status nvrtc_compile(CudaUnit *units, int n, const char *const *options, int n_options, int code,
-                     void (*done)(void *user, int unit), void *user);
+                     const JitShare *share, void (*done)(void *user, int unit), void *user);
 
 #endif

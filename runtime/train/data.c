@@ -272,6 +272,11 @@ int32_t data_places(const DataSet *set, int64_t sequence, int32_t segment, int32
     return segment + 1;
 }
 
+int64_t data_batch_number(const DataBatch *batch, int64_t k) {
+    int64_t b = batch->per_microbatch;
+    return (k / b * max_i64(batch->ranks, 1) + batch->rank) * b + k % b;
+}
+
 int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences) {
     int64_t n = 0;
     for (int64_t i = 0; i < n_sequences; i++) n += data_targets(batch->set, batch->sequences[i]);
@@ -295,7 +300,8 @@ static void fill_input(const DataBatch *batch, int microbatch, const PlanInput *
         case INPUT_index: // modulo 2^32
             for (int64_t t = 0; t < size; t++)
                 ids[s * size + t] =
-                    (int32_t)(uint32_t)(batch->first_index + (first + s) * size + t);
+                    (int32_t)(uint32_t)(batch->first_index +
+                                        data_batch_number(batch, first + s) * size + t);
             break;
         case INPUT_n_valid:
             if (!s) counts[0] = 0;

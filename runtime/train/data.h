@@ -77,13 +77,18 @@ int32_t data_places(const DataSet *set, int64_t sequence, int32_t segment, int32
                     int32_t *segments);
 int64_t data_targets(const DataSet *set, int64_t sequence);    // labels 1 ahead that are not -1
 
-// Some sequences of a set laid out as a program's microbatches: what an ExecFill needs.
+// Some sequences of a set laid out as a program's microbatches: what an ExecFill needs. `ranks` divide
+// the tokens: the i-th sequence of microbatch m on rank d of them is number (m * ranks + d) *
+// per_microbatch + i of all, so that a microbatch of all ranks is what one rank with larger ones has.
 typedef struct DataBatch {
     const DataSet *set;
-    const int64_t *sequences;    // in order; -1: an empty one
-    int64_t per_microbatch;
-    int64_t first_index;         // global number of the first token
+    const int64_t *sequences;    // this rank's, in order; -1: an empty one
+    int64_t per_microbatch;      // of this rank
+    int64_t first_index;         // global number of the first token of all ranks
+    int64_t ranks, rank;         // 0 ranks: one
 } DataBatch;
+// The number among all ranks' of this rank's k-th sequence.
+int64_t data_batch_number(const DataBatch *batch, int64_t k);
 int64_t data_batch_targets(const DataBatch *batch, int64_t n_sequences);
 // An ExecFill.
 Status data_fill(void *batch, Exec *exec, const PlanProgram *program, int microbatch);

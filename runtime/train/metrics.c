@@ -79,10 +79,10 @@ Status metrics_write(FILE *file, const char *path, const json_t *object) {
 
 /* A program's metrics -------------------------------------------------------------------------- */
 
-int metrics_main_loss(const PlanProgram *program) {
+int metrics_main_loss(const PlanMetric *metrics, uint32_t n) {
     int first = -1;
-    for (uint32_t i = 0; i < program->n_metrics; i++) {
-        const PlanMetric *metric = &program->metrics[i];
+    for (uint32_t i = 0; i < n; i++) {
+        const PlanMetric *metric = &metrics[i];
         if (metric->weight == 0) continue;
         if (!strcmp(metric->name, "ce")) return (int)i;
         if (first < 0) first = (int)i;
@@ -209,13 +209,13 @@ static bool set_routed(json_t *object, const PlanMetric *metric, const float *va
     return true;
 }
 
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object) {
-    int main_loss = metrics_main_loss(program);
+void metrics_print(const MetricSet *set, json_t *object) {
+    int main_loss = metrics_main_loss(set->metrics, set->n);
     double total = 0, served = 0;
-    for (uint32_t i = 0; i < program->n_metrics; i++) {
-        const PlanMetric *metric = &program->metrics[i];
-        int64_t n;
-        const float *values = exec_metric(exec, program, i, &n);
+    for (uint32_t i = 0; i < set->n; i++) {
+        const PlanMetric *metric = &set->metrics[i];
+        int64_t n = set->parts[i].n;
+        const float *values = set->parts[i].at;
         if (metric->weight != 0 && n == 1) total += metric->weight * values[0];
         const char *olmo = metric->weight != 0 && n == 1 ? loss_name(metric) : NULL;
         if ((int)i == main_loss) {
@@ -230,5 +230,4 @@ Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *
         }
     }
     json_object_set_new(object, "train/total loss", number(total));
-    return OK;
 }

@@ -5,6 +5,10 @@
 // A step reads `sample` .. `sample + sequences`, sets the step's scalars, runs the program, and
 // writes one line of metrics. What is kept between steps is the memory of the plan's weights and
 // moments and the TrainState; both are in a checkpoint, so resuming repeats the same bits.
+//
+// Every rank runs this, with the plan of its stage. TrainStates are equal: all that differs by rank and
+// decides something (targets, the clock, signals) they tell each other before each step. Files are
+// rank 0's.
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,12 +35,19 @@ typedef struct Trainer {
     const PlanProgram *program;
     Arena *arena;
     Data *data;
+    Comm *comm, *own_comm;       // own: made here, of one rank
     Exec *exec;
     Progress progress;
     TrainMemory memory;
     TrainState state;
-    int64_t *sequences, n_sequences, tokens_per_step;
-    Journal journal;
+    int64_t *sequences, n_sequences; // of this rank
+    int64_t all_sequences, tokens_per_step; // of all
+    int64_t targets;             // of the next step, of all
+    bool stopped;                // some rank was asked to end
+    Status trouble;              // of this rank in the last step, if the others do not know of it
+    MetricSet metrics;
+    int main_loss;               // of them
+    Journal journal;             // rank 0's
     OptimGroup *groups; int n_groups;
     double flops;                // of a token, 0: unknown
     json_t *extra;               // into every manifest
@@ -144,61 +155,124 @@ static void unlock(void *user) {
     t->lock = -1;
 }
 
-static Status start(Trainer *t) {
+static bool is_first(const Trainer *t) {
+    return t->comm->rank == 0;
+}
+
+// What no other rank is needed for.
+static Status prepare(Trainer *t) {
     const Options *options = t->options;
     TRY(schedule_check(options));
     t->program = plan_program(t->plan, "step");
     if (!t->program)
         return status_fail(ERR_INPUT, "the plan has no program 'step', which training runs");
-    if (t->options->eval_interval && !plan_program(t->plan, "eval"))
+    if (options->eval_interval && !plan_program(t->plan, "eval"))
         return status_fail(ERR_INPUT,
                            "the plan has no program 'eval', which --eval-interval needs");
     TRY(memory_check(t->plan, memory_available()));
-    TRY(run_lock(t->job->run, &t->lock));
-    memory_hold(&t->locked, unlock, t);
-    if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
-    progress_start(&t->progress, t->job->progress, options->log_interval);
-    if (!t->data) TRY(train_open_data(options, t->plan, &t->data));
+    if (is_first(t)) {
+        TRY(run_lock(t->job->run, &t->lock));
+        memory_hold(&t->locked, unlock, t);
+        if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
+    }
+    progress_start(&t->progress, is_first(t) ? t->job->progress : NULL, options->log_interval);
+    return t->data ? OK : train_open_data(options, t->plan, &t->data);
+}
+
+// Files of one name may differ where ranks have file systems of their own.
+static Status same_files(Trainer *t) {
+    for (int i = 0; i < t->data->n_files; i++) {
+        const DataFile *file = &t->data->files[i];
+        Hash first = file->hash;
+        TRY(comm_first(t->comm, &first, sizeof first));
+        bool equal = hash_equal(first, file->hash);
+        TRY(comm_agree(t->comm, equal ? OK
+                                      : status_fail(ERR_INPUT,
+                                                    "the data file %s is not what rank 0 has under "
+                                                    "this name\n  hint: all ranks need the same "
+                                                    "bytes",
+                                                    file->path)));
+    }
+    return OK;
+}
+
+static Status compile(Trainer *t) {
+    const Options *options = t->options;
     ExecOptions exec = { .device = train_device(options),
                          .threads = (int)options->threads,
+                         .comm = t->comm,
                          .graph = options->graph,
                          .progress = progress_compile,
                          .user = &t->progress };
     Status status = exec_create(t->plan, &exec, &t->exec);
-    if (stop_asked) // perhaps the compiler got the signal too, and that is why it failed
-        return status_fail(ERR_INTERRUPTED,
-                           "interrupted while the kernels were compiled, before a step was done\n"
-                           "  hint: 'moec resume %s' goes on",
-                           t->job->run);
-    TRY(status);
+    if (status == ERR_RANK) return status;
+    int64_t stopping = stop_asked;
+    TRY(comm_sum(t->comm, GROUP_world, &stopping, 1));
+    if (stopping) // perhaps the compiler got the signal too, and that is why it failed
+        status = status_fail(ERR_INTERRUPTED,
+                             "interrupted while the kernels were compiled, before a step was done\n"
+                             "  hint: 'moec resume %s' goes on",
+                             t->job->run);
+    return comm_agree(t->comm, status);
+}
+
+static Status set_parameters(Trainer *t) {
     t->memory = train_memory(t->exec);
-    TRY(exec_init(t->exec, (uint64_t)options->seed));
+    TRY(exec_init(t->exec, (uint64_t)t->options->seed));
     // A run without a checkpoint was killed before its first: it starts again.
     bool any = false;
     if (t->job->resume) TRY(checkpoint_any(t->job->run, &any));
-    if (any) TRY(restore(t));
-    if (options->steps && t->state.step >= options->steps)
-        progress_say(&t->progress, "nothing to train: the run has %lld steps, --steps is %lld",
-                     (long long)t->state.step, (long long)options->steps);
-    t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
-    t->tokens_per_step = t->n_sequences * t->plan->sequence;
-    t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
-    t->groups = optim_groups(t->arena, t->plan, &t->n_groups);
-    if (options->peak > 0) t->flops = run_flops(t->job->run);
+    return any ? restore(t) : OK;
+}
+
+static Status open_journal(Trainer *t) {
+    const Options *options = t->options;
+    if (!is_first(t)) return OK;
     TRY(journal_open(t->job->run, t->state.step, options->tensorboard, &t->journal));
     json_t *record = options_record(options), *files = data_record(t->data);
     t->extra = json_pack("{s:o, s:{s:o, s:I}}", "options", record, "data", "files", files,
                          "sequences", (json_int_t)t->data->train.n_sequences);
-    if (!t->extra) return status_fail(ERR_MEMORY, "no memory for the record of the run");
+    return t->extra ? OK : status_fail(ERR_MEMORY, "no memory for the record of the run");
+}
+
+static void say_what(Trainer *t) {
+    const Options *options = t->options;
+    char ranks[32] = "";
+    if (t->comm->n_ranks > 1) snprintf(ranks, sizeof ranks, "%d ranks, ", t->comm->n_ranks);
     progress_say(&t->progress,
-                 "%s: %lld tokens of data, %lld tokens per step, %s, memory %.1f MiB",
+                 "%s: %lld tokens of data, %lld tokens per step, %s%s, memory %.1f MiB",
                  t->plan->model, (long long)t->data->train.n_targets,
-                 (long long)t->tokens_per_step, device_text(t),
+                 (long long)t->tokens_per_step, ranks, device_text(t),
                  (double)plan_peak(t->plan) / 1048576);
     Text text = { 0 };
     optim_groups_print(t->groups, t->n_groups, options->decay, &text);
     progress_say(&t->progress, "%s", text_cstr(&text));
     text_finish(&text);
+}
+
+static Status start(Trainer *t) {
+    const Options *options = t->options;
+    if (!t->job->comm) t->own_comm = comm_self();
+    t->comm = t->job->comm ? t->job->comm : t->own_comm;
+    TRY(comm_mesh(t->comm, &t->plan->mesh));
+    TRY(comm_agree(t->comm, prepare(t)));
+    TRY(same_files(t));
+    TRY(compile(t));
+    TRY(comm_agree(t->comm, set_parameters(t)));
+    if (options->steps && t->state.step >= options->steps)
+        progress_say(&t->progress, "nothing to train: the run has %lld steps, --steps is %lld",
+                     (long long)t->state.step, (long long)options->steps);
+    t->n_sequences = t->plan->tokens / t->plan->sequence * t->plan->microbatches;
+    t->all_sequences = t->n_sequences * comm_members(t->comm, GROUP_dp);
+    t->tokens_per_step = t->all_sequences * t->plan->sequence;
+    t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
+    t->groups = optim_groups(t->arena, t->plan, &t->n_groups);
+    if (options->peak > 0) t->flops = run_flops(t->job->run);
+    TRY(metric_set_open(t->exec, t->program, t->arena, &t->metrics));
+    t->main_loss = metrics_main_loss(t->metrics.metrics, t->metrics.n);
+    TRY(comm_agree(t->comm, open_journal(t)));
+    TRY(comm_first(t->comm, &t->journal.eval_step, sizeof t->journal.eval_step));
+    say_what(t);
     return OK;
 }
 
@@ -207,6 +281,7 @@ static void finish(Trainer *t) {
     unlock(t);
     json_decref(t->extra);
     exec_destroy(t->exec);
+    comm_close(t->own_comm);
     data_close(t->data);
     arena_destroy(t->arena);
 }
@@ -215,11 +290,11 @@ static void finish(Trainer *t) {
 
 static Status write_metrics(Trainer *t, double lr, double seconds) {
     bool skipped = exec_scalars(t->exec)[SCALAR_skipped] != 0;
-    double speed = (double)t->tokens_per_step / fmax(seconds, 1e-9);
+    double speed = (double)t->tokens_per_step / fmax(seconds, 1e-9) / t->comm->n_ranks;
     json_t *line = json_pack("{s:I, s:I, s:f}", "step", (json_int_t)t->state.step, "tokens",
                              (json_int_t)t->state.tokens, "time", t->state.seconds);
     if (!line) return status_fail(ERR_MEMORY, "no memory for metrics");
-    TRY(metrics_of_program(t->exec, t->program, line));
+    metrics_print(&t->metrics, line);
     json_object_set_new(line, "optim/total grad norm",
                         isfinite(t->grad_norm) ? json_real(t->grad_norm) : json_null());
     optim_groups_record(t->groups, t->n_groups, lr, line);
@@ -246,39 +321,79 @@ static Status watch_skips(Trainer *t) {
                  "step %lld was skipped: its gradient is not finite (loss %g, gradient norm %g)",
                  (long long)t->state.step, shown(t->loss), shown(t->grad_norm));
     if (t->skips < SKIPS_BEFORE_FAILURE) return OK;
-    return status_fail(
-        ERR_NUMERIC,
-        "%d steps in a row had non-finite gradients, up to step %lld\n  hint: a lower --lr or "
-        "a longer --warmup, from a checkpoint before it",
-        SKIPS_BEFORE_FAILURE, (long long)t->state.step);
+    return comm_agree(
+        t->comm,
+        status_fail(
+            ERR_NUMERIC,
+            "%d steps in a row had non-finite gradients, up to step %lld\n  hint: a lower --lr or "
+            "a longer --warmup, from a checkpoint before it",
+            SKIPS_BEFORE_FAILURE, (long long)t->state.step));
+}
+
+static void choose_batch(const Trainer *t, DataBatch *batch) {
+    const DataSet *set = &t->data->train;
+    *batch = (DataBatch){ .set = set,
+                          .sequences = t->sequences,
+                          .per_microbatch = t->n_sequences / t->plan->microbatches,
+                          .first_index = t->state.sample * set->sequence,
+                          .ranks = comm_members(t->comm, GROUP_dp),
+                          .rank = comm_member(t->comm, GROUP_dp) };
+    for (int64_t i = 0; i < t->n_sequences; i++)
+        t->sequences[i] = data_sample(set, (uint64_t)t->options->seed,
+                                      t->state.sample + data_batch_number(batch, i));
+}
+
+// What a rank tells before a step.
+typedef struct Word {
+    int64_t targets, stopping, trouble;
+    double seconds, step_seconds; // rank 0's clock counts
+} Word;
+
+// Whether to go on is decided after this; who has had trouble that others do not know of fails here.
+static Status meet(Trainer *t) {
+    DataBatch batch;
+    choose_batch(t, &batch);
+    Word own = { data_batch_targets(&batch, t->n_sequences), stop_asked, t->trouble, t->state.seconds,
+                 t->step_seconds };
+    Word *all = memory_alloc(sizeof *all * (size_t)t->comm->n_ranks);
+    Status status = t->comm->api->gather(t->comm, GROUP_world, &own, all, sizeof own);
+    int64_t trouble = 0;
+    t->targets = 0;
+    for (int i = 0; status == OK && i < t->comm->n_ranks; i++) {
+        if (i < batch.ranks) t->targets += all[i].targets; // other stages have the same
+        t->stopped = t->stopped || all[i].stopping;
+        trouble += all[i].trouble;
+    }
+    if (status == OK) {
+        t->state.seconds = all[0].seconds;
+        t->step_seconds = all[0].step_seconds;
+    }
+    memory_free(all);
+    TRY(status);
+    return trouble ? comm_agree(t->comm, t->trouble) : OK;
 }
 
 static Status one_step(Trainer *t) {
     double began = time_seconds();
     const Options *options = t->options;
-    const DataSet *set = &t->data->train;
-    for (int64_t i = 0; i < t->n_sequences; i++)
-        t->sequences[i] = data_sample(set, (uint64_t)options->seed, t->state.sample + i);
-    DataBatch batch = { set, t->sequences, t->n_sequences / t->plan->microbatches,
-                        t->state.sample * set->sequence };
-    int64_t targets = data_batch_targets(&batch, t->n_sequences);
+    DataBatch batch;
+    choose_batch(t, &batch);
     double lr = schedule_lr(options, t->state.step, t->state.seconds);
     float *scalars = exec_scalars(t->exec);
-    schedule_scalars(options, t->state.step, lr, targets, scalars);
+    schedule_scalars(options, t->state.step, lr, t->targets, scalars);
     TRY(exec_run(t->exec, t->program, data_fill, &batch));
-    int loss = metrics_main_loss(t->program);
-    int64_t n;
-    t->loss = loss < 0 ? NAN : exec_metric(t->exec, t->program, (uint32_t)loss, &n)[0];
+    TRY(metric_set_read(&t->metrics));
+    t->loss = t->main_loss < 0 ? NAN : (double)t->metrics.parts[t->main_loss].at[0];
     t->grad_norm = scalars[SCALAR_grad_norm];
     double seconds = time_seconds() - began;
     t->step_seconds = t->step_seconds > 0 ? 0.9 * t->step_seconds + 0.1 * seconds : seconds;
     t->state.step++;
-    t->state.tokens += targets;
-    t->state.sample += t->n_sequences;
+    t->state.tokens += t->targets;
+    t->state.sample += t->all_sequences;
     t->state.seconds += seconds;
     t->state.lr = lr;
     t->state.skipped += scalars[SCALAR_skipped] != 0;
-    TRY(write_metrics(t, lr, seconds));
+    t->trouble = is_first(t) ? write_metrics(t, lr, seconds) : OK;
     return watch_skips(t);
 }
 
@@ -304,20 +419,26 @@ static void show_step(Trainer *t, bool last) {
                   (double)t->tokens_per_step / t->step_seconds, eta);
 }
 
-// What was written about the steps is on disk before the checkpoint that goes on from them.
-static Status save(Trainer *t) {
-    Status there = run_still_there(t->job->run, t->lock);
+// Whether the folder is there, and what was written about the steps is on disk before the checkpoint
+// that goes on from them.
+static Status before_save(Trainer *t) {
+    Status there = is_first(t) ? run_still_there(t->job->run, t->lock) : OK;
     if (there != OK)
         return status_fail(there, "step %lld is not saved: %s", (long long)t->state.step,
                            status_message());
     if (t->saved == t->state.step) return OK;
+    if (is_first(t)) TRY(journal_sync(&t->journal));
+    return train_download(t->exec);
+}
+
+static Status save(Trainer *t) {
     const Options *o = t->options;
-    TRY(journal_sync(&t->journal));
-    TRY(train_download(t->exec));
+    TRY(comm_agree(t->comm, before_save(t)));
+    if (t->saved == t->state.step) return OK;
     TRY(checkpoint_save(t->job->run, t->plan, &t->memory, &t->state, t->extra,
                         (CheckpointKeep){ o->keep, o->keep_every }));
     t->saved = t->state.step;
-    if (journal_picture(&t->journal, t->plan->model) != OK) // no reason to stop
+    if (is_first(t) && journal_picture(&t->journal, t->plan->model) != OK) // no reason to stop
         progress_say(&t->progress, "warning: %s", status_message());
     return OK;
 }
@@ -326,8 +447,7 @@ static bool due(int64_t interval, int64_t step) {
     return interval && step % interval == 0;
 }
 
-static Status evaluate(Trainer *t, int64_t limit, EvalResult *result) {
-    TRY(eval_run(t->exec, t->plan, &t->data->held_out, limit, &t->progress, result));
+static Status record_evaluation(Trainer *t, const EvalResult *result) {
     if (t->journal.eval_step == t->state.step && t->journal.eval_tokens == result->n_targets)
         return OK; // a run that was complete is resumed: it is written
     bool finite = isfinite(result->nats);
@@ -339,6 +459,11 @@ static Status evaluate(Trainer *t, int64_t limit, EvalResult *result) {
                              "eval/tokens", (json_int_t)result->n_targets, "eval/bits per token",
                              finite ? json_real(eval_bits(result)) : json_null());
     return journal_eval(&t->journal, line);
+}
+
+static Status evaluate(Trainer *t, int64_t limit, EvalResult *result) {
+    TRY(eval_run(t->exec, t->plan, &t->data->held_out, limit, &t->progress, result));
+    return comm_agree(t->comm, is_first(t) ? record_evaluation(t, result) : OK);
 }
 
 // Between steps, unless this step's was written before an interruption.
@@ -365,17 +490,23 @@ static bool spent(const Trainer *t) {
 
 static Status loop(Trainer *t) {
     const Options *o = t->options;
-    while (!spent(t) && !stop_asked) {
-        Status status = evaluate_between(t);
-        if (status == ERR_INTERRUPTED) break; // the step is done; it is saved below
-        TRY(status);
+    for (;;) {
+        TRY(meet(t));
+        if (t->stopped || spent(t)) break;
         int64_t step = t->state.step;
-        if (step && (due(o->save_interval, step) || due(o->keep_every, step))) TRY(save(t));
-        if (stop_asked) break;
+        bool saves = step && (due(o->save_interval, step) || due(o->keep_every, step));
+        Status status = evaluate_between(t);
+        t->stopped = status == ERR_INTERRUPTED;
+        if (t->stopped) break; // the step is done; it is saved below
+        TRY(status);
+        if (saves) TRY(save(t));
+        if (saves || due(o->eval_interval, step)) TRY(meet(t)); // that took a while
+        if (t->stopped) break;
         TRY(one_step(t));
         show_step(t, spent(t) || stop_asked);
     }
-    return save(t);
+    TRY(save(t));
+    return meet(t);
 }
 
 // The last evaluation reads everything held out; its line is the run's result.
@@ -412,13 +543,14 @@ Status train_run(const TrainJob *job) {
                   .saved = -1 };
     Status status = start(&t);
     if (status == OK) status = loop(&t);
-    if (status == OK && !stop_asked) status = conclude(&t);
-    if (status == OK && stop_asked)
-        status =
+    if (status == OK && !t.stopped) status = conclude(&t);
+    if (status == OK && t.stopped)
+        status = comm_agree(
+            t.comm,
             status_fail(ERR_INTERRUPTED,
                         "interrupted after step %lld, which is saved\n  hint: 'moec resume %s' "
                         "goes on",
-                        (long long)t.state.step, job->run);
+                        (long long)t.state.step, job->run));
     stop_asked = 0; // heard
     if (t.progress.shown) fputc('\n', t.progress.out);
     finish(&t);

@@ -65,11 +65,33 @@ double schedule_lr(const Options *options, int64_t step, double seconds);
 void schedule_scalars(const Options *options, int64_t step, double lr, int64_t targets,
                       float *scalars);
 
+/* collect.c: a program's metrics over all ranks ------------------------------------------------ */
+
+typedef struct MetricPart {
+    int stage;
+    int64_t first, n;            // numbers of a rank's record
+    float *at;                   // [n], of the last run
+} MetricPart;
+
+typedef struct MetricSet {
+    const Exec *exec; const PlanProgram *program;
+    Comm *comm;
+    Arena *arena;
+    PlanMetric *metrics; uint32_t n, cap; // of all stages: name, weight, sum
+    MetricPart *parts; uint32_t cap_parts; // of each
+    int64_t record;              // numbers
+    float *own, *all;            // [record], [ranks][record]
+} MetricSet;
+
+// All ranks call these: once, and after every run of the program.
+Status metric_set_open(const Exec *exec, const PlanProgram *program, Arena *arena, MetricSet *out);
+Status metric_set_read(MetricSet *set);
+
 /* metrics.c: the lines of metrics.jsonl; the file is journal.h's ------------------------------- */
 
-// The program's metrics by their names in metrics.jsonl (docs/run.md).
-Status metrics_of_program(const Exec *exec, const PlanProgram *program, json_t *object);
-int metrics_main_loss(const PlanProgram *program); // index of the loss to show, -1: none
+// By their names in metrics.jsonl (docs/run.md).
+void metrics_print(const MetricSet *set, json_t *object);
+int metrics_main_loss(const PlanMetric *metrics, uint32_t n); // index of the loss to show, -1: none
 
 /* groups.c ------------------------------------------------------------------------------------- */
 
@@ -102,6 +124,7 @@ typedef struct TrainJob {
     const Options *options;
     const char *run;             // made by run_create
     bool resume;
+    Comm *comm;                  // this rank's; NULL: there is one
     Data *data;                  // already open, taken over; NULL: opened
     FILE *progress, *results;    // either may be NULL
 } TrainJob;

@@ -36,7 +36,7 @@ void compile_progress(void *user, int done, int total, int cached) {
         fprintf(stderr, done < total ? "\rcompiling kernel %d of %d " : "\r\033[K", done, total);
 }
 
-void kit_compile(Kit *kit) { must(jit_load(kit->plan, compile_progress, NULL, &kit->jit)); }
+void kit_compile(Kit *kit) { must(jit_load(kit->plan, compile_progress, NULL, NULL, &kit->jit)); }
 
 void kit_close(Kit *kit) {
     jit_destroy(kit->jit);

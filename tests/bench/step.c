@@ -75,7 +75,7 @@ static void run_step(void *user) {
 
 // The loss of the last step: a wrong one makes the times worthless.
 static double loss_of(const Step *s) {
-    int which = metrics_main_loss(s->program);
+    int which = metrics_main_loss(s->program->metrics, s->program->n_metrics);
     if (which < 0) give_up("the plan reports no loss");
     double loss = (double)exec_metric(s->exec, s->program, (uint32_t)which, NULL)[0];
     double most = 2 * log((double)s->plan->vocab);

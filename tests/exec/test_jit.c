@@ -121,7 +121,7 @@ static void expect_adders(const Jit *jit, int n, int offset) {
 static void expect_load(int n, int offset) {
     Plan *plan = adders(n, offset);
     Jit *jit;
-    if (jit_load(plan, NULL, NULL, &jit) != OK) fail_msg("%s", status_message());
+    if (jit_load(plan, NULL, NULL, NULL, &jit) != OK) fail_msg("%s", status_message());
     expect_adders(jit, n, offset);
     jit_destroy(jit);
     plan_destroy(plan);
@@ -129,7 +129,7 @@ static void expect_load(int n, int offset) {
 
 static void expect_refusal(Plan *plan, Status status, const char *message) {
     Jit *jit = (Jit *)1;
-    assert_int_equal(jit_load(plan, NULL, NULL, &jit), status);
+    assert_int_equal(jit_load(plan, NULL, NULL, NULL, &jit), status);
     assert_null(jit);
     if (!strstr(status_message(), message))
         fail_msg("expected \"%s\" in \"%s\"", message, status_message());
@@ -152,7 +152,7 @@ static void test_cold_and_warm(void **state) {
     Plan *plan = adders(20, 0);
     Jit *jit, *second;
     Progress cold = { 0 }, warm = { 0 };
-    if (jit_load(plan, progress, &cold, &jit) != OK) fail_msg("%s", status_message());
+    if (jit_load(plan, progress, &cold, NULL, &jit) != OK) fail_msg("%s", status_message());
     cpu_set_t set;
     assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
     int batches =
@@ -165,7 +165,7 @@ static void test_cold_and_warm(void **state) {
     assert_false(cold.fell);
     expect_adders(jit, 20, 0);
 
-    assert_int_equal(jit_load(plan, progress, &warm, &second), OK);
+    assert_int_equal(jit_load(plan, progress, &warm, NULL, &second), OK);
     assert_int_equal(n_starts(), 1 + batches); // none
     assert_int_equal(warm.done, 20);
     assert_int_equal(warm.cached, 20);
@@ -185,7 +185,7 @@ static void test_only_what_is_new(void **state) {
     Progress p = { 0 };
     Plan *plan = adders(6, 0); // one more
     Jit *jit;
-    assert_int_equal(jit_load(plan, progress, &p, &jit), OK);
+    assert_int_equal(jit_load(plan, progress, &p, NULL, &jit), OK);
     expect_adders(jit, 6, 0);
     assert_int_equal(p.cached, 5);
     assert_int_equal(n_starts(), before + 1);
@@ -203,7 +203,7 @@ static void test_key(void **state) {
     plan->sources[0].text = "typedef int int32_t;\ntypedef long int64_t;\n";
     plan->sources[0].bytes = (int64_t)strlen(plan->sources[0].text);
     Jit *jit;
-    assert_int_equal(jit_load(plan, NULL, NULL, &jit), OK);
+    assert_int_equal(jit_load(plan, NULL, NULL, NULL, &jit), OK);
     jit_destroy(jit);
     plan_destroy(plan);
     assert_int_equal(n_starts(), n + 1);
@@ -232,7 +232,7 @@ static void test_empty(void **state) {
     setenv("MOEC_CC", "/nowhere", 1);
     Plan *plan = plan_create();
     Jit *jit;
-    assert_int_equal(jit_load(plan, NULL, NULL, &jit), OK); // no kernel, no compiler
+    assert_int_equal(jit_load(plan, NULL, NULL, NULL, &jit), OK); // no kernel, no compiler
     jit_destroy(jit);
     plan_destroy(plan);
 }
@@ -446,7 +446,7 @@ static void test_two_processes(void **state) {
         if (pids[i]) continue;
         Plan *plan = adders(9, 7);
         Jit *jit;
-        if (jit_load(plan, NULL, NULL, &jit) != OK) _exit(1);
+        if (jit_load(plan, NULL, NULL, NULL, &jit) != OK) _exit(1);
         float x = 0;
         void *const args[] = { &x };
         for (uint32_t k = 0; k < 9; k++) jit_function(jit, k)(args, 0, 1);

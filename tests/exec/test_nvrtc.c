@@ -47,7 +47,7 @@ static void progress(void *user, int done, int total, int cached) {
 
 static Status compile(Plan *plan, const char *arch, int code, Compiled *out) {
     *out = (Compiled){ .plan = plan, .arena = arena_create() };
-    return jit_cuda(plan, arch, code, progress, out, out->arena, &out->images);
+    return jit_cuda(plan, arch, code, progress, out, NULL, out->arena, &out->images);
 }
 
 static void must(Status status) {

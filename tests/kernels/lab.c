@@ -47,7 +47,7 @@ bool lab_has_bf16(void) {
 void lab_compile(Lab *lab) {
     if (lab->device) {
         lab->kernels = ARENA_ARRAY(lab->plan->arena, DeviceKernel, lab->plan->n_kernels);
-        check(lab->device->api->load(lab->device, lab->plan, NULL, NULL, lab->kernels));
+        check(lab->device->api->load(lab->device, lab->plan, NULL, NULL, NULL, lab->kernels));
         return;
     }
     static const char *const levels[LAB_LEVELS] = {"x86-64-v4-bf16", "x86-64-v4", "x86-64-v3",
@@ -61,7 +61,7 @@ void lab_compile(Lab *lab) {
             continue;
         }
         setenv("MOEC_ISA", levels[i], 1);
-        check(jit_load(lab->plan, NULL, NULL, &lab->jit[lab->n_levels++]));
+        check(jit_load(lab->plan, NULL, NULL, NULL, &lab->jit[lab->n_levels++]));
     }
     unsetenv("MOEC_ISA");
     assert_true(lab->n_levels > 0);

@@ -308,13 +308,15 @@ Plan *bigram_plan(int64_t sequence, int64_t sequences, int32_t microbatches) {
           .std = 1,
           .decay = 1,
           .lr = 1,
-          .offset = EXPERTS_AT },
+          .offset = EXPERTS_AT,
+          .grad = EXPERTS_AT },
         { .name = "seen",
           .is_state = true,
           .n_dims = 1,
           .dims = { STATE },
           .init = PLAN_INIT_ZEROS,
-          .offset = STATE_AT },
+          .offset = STATE_AT,
+          .grad = -1 },
     };
     for (int i = 0; i < COUNT_OF(params); i++)
         *ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params) = params[i];

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks agree on outside of a plan: all go on with the same answer.
+#include <stdio.h>
+
+#include "runtime/comm/comm.h"
+
+enum { TOLD_BYTES = 1024 };
+
+// How it went on a rank.
+typedef struct Report {
+    int32_t status;
+    char message[TOLD_BYTES];
+} Report;
+
+// The message of the last failure that all ranks know of.
+static _Thread_local char agreed[TOLD_BYTES + 32];
+
+static bool alike(const Report *reports, int n) {
+    for (int i = 1; i < n; i++)
+        if (reports[i].status != reports[0].status || strcmp(reports[i].message, reports[0].message))
+            return false;
+    return true;
+}
+
+static Status judge(const Report *reports, int n) {
+    int bad = 0;
+    while (bad < n && reports[bad].status == OK) bad++;
+    if (bad == n) return OK;
+    const Report *report = &reports[bad];
+    Status status = (Status)report->status;
+    if (alike(reports, n)) status_fail(status, "%s", report->message);
+    else status_fail(status, "rank %d: %s", bad, report->message);
+    snprintf(agreed, sizeof agreed, "%s", status_message());
+    return status;
+}
+
+Status comm_agree(Comm *comm, Status status) {
+    int n = comm->n_ranks;
+    if (n == 1 || status == ERR_RANK) return status; // then there is nobody to ask
+    Report own = { .status = status }, *all = memory_alloc(sizeof *all * (size_t)n);
+    if (status != OK) snprintf(own.message, sizeof own.message, "%s", status_message());
+    Status gathered = comm->api->gather(comm, GROUP_world, &own, all, sizeof own);
+    if (gathered == OK) gathered = judge(all, n);
+    memory_free(all);
+    return gathered;
+}
+
+bool comm_tells(const Comm *comm) {
+    return !comm || comm->rank == 0 || strcmp(status_message(), agreed) != 0;
+}
+
+Status comm_first(Comm *comm, void *value, int64_t bytes) {
+    if (comm->n_ranks == 1) return OK;
+    char *all = memory_alloc((size_t)bytes * (size_t)comm->n_ranks);
+    Status status = comm->api->gather(comm, GROUP_world, value, all, bytes);
+    if (status == OK) memcpy(value, all, (size_t)bytes);
+    memory_free(all);
+    return status;
+}
+
+Status comm_sum(Comm *comm, PlanGroup group, int64_t *values, int n) {
+    int members = comm_members(comm, group);
+    if (members == 1) return OK;
+    int64_t bytes = (int64_t)sizeof *values * n, *all = memory_alloc((size_t)(bytes * members));
+    Status status = comm->api->gather(comm, group, values, all, bytes);
+    for (int k = 0; status == OK && k < n; k++) {
+        values[k] = 0;
+        for (int i = 0; i < members; i++) values[k] += all[i * n + k];
+    }
+    memory_free(all);
+    return status;
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Creation on many ranks: those of a machine share its cores and its cache of kernels.
+#include <sched.h>
+#include <unistd.h>
+
+#include "runtime/exec/private.h"
+
+static uint64_t machine(void) {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return hash_bytes(name, strlen(name)).low;
+}
+
+Status together_count(Exec *exec) {
+    Comm *comm = exec->host;
+    uint64_t own = machine(), *all = ARENA_ARRAY(exec->arena, uint64_t, comm->n_ranks);
+    TRY(comm->api->gather(comm, GROUP_world, &own, all, sizeof own));
+    for (int i = 0; i < comm->n_ranks; i++) exec->n_here += all[i] == own;
+    return OK;
+}
+
+// A launcher may have bound the rank to cores of its own; else it takes its part of all.
+static int cores(const Exec *exec) {
+    cpu_set_t set;
+    int64_t usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1,
+            all = sysconf(_SC_NPROCESSORS_ONLN);
+    return (int)max_i64(min_i64(usable, all / exec->n_here), 1);
+}
+
+int together_threads(const Exec *exec, int asked) {
+    return asked || exec->n_here == 1 ? asked : cores(exec);
+}
+
+static Status share_gather(void *user, const void *from, void *to, int64_t bytes) {
+    Comm *comm = ((Exec *)user)->host;
+    return comm->api->gather(comm, GROUP_world, from, to, bytes);
+}
+
+static Status share_agree(void *user, Status status) {
+    return comm_agree(((Exec *)user)->host, status);
+}
+
+static void share_pulse(void *user) {
+    Comm *comm = ((Exec *)user)->host;
+    if (comm->api->at) comm->api->at(comm, "compiling kernels");
+}
+
+const JitShare *together_share(Exec *exec) {
+    if (exec->host->n_ranks == 1) return NULL;
+    const char *cache = jit_cache_dir(exec->arena);
+    exec->share = (JitShare){ .rank = exec->host->rank,
+                              .n = exec->host->n_ranks,
+                              .place = hash_mix(machine(), hash_bytes(cache, strlen(cache)).low, 0),
+                              .cores = cores(exec),
+                              .gather = share_gather,
+                              .agree = share_agree,
+                              .pulse = share_pulse,
+                              .user = exec };
+    return &exec->share;
+}
