@@ -49,6 +49,8 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_ATTEND:
     case FAMILY_ATTEND_GRAD: // attend.c
     case FAMILY_ROUTE:
+    case FAMILY_COUNT:
+    case FAMILY_ROUTE_RANKS:
     case FAMILY_CLIP:
     case FAMILY_FOLD:
     case N_FAMILIES: break;
@@ -61,6 +63,8 @@ static Tiling tiling(const KernelDesc *d) {
 static const char *const template_name[N_FAMILIES] = {
     [FAMILY_EMBED_W] = "cpu/embed_w.c",
     [FAMILY_ROUTE] = "cpu/route.c",
+    [FAMILY_COUNT] = "cpu/count.c",
+    [FAMILY_ROUTE_RANKS] = "cpu/route_ranks.c",
     [FAMILY_SEGMENT_SUM] = "cpu/segment_sum.c",
     [FAMILY_CLEAR] = "cpu/clear.c",
     [FAMILY_SUMSQ] = "cpu/sumsq.c",

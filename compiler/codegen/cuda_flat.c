@@ -17,6 +17,8 @@ typedef struct Flat {
 static const Flat flat[N_FAMILIES] = {
     [FAMILY_EMBED_W] = { "cuda/embed_w.cu", true },
     [FAMILY_ROUTE] = { "cuda/route.cu", true },
+    [FAMILY_COUNT] = { "cuda/count.cu", false },
+    [FAMILY_ROUTE_RANKS] = { "cuda/route_ranks.cu", true },
     [FAMILY_SEGMENT_SUM] = { "cuda/segment_sum.cu", false },
     [FAMILY_CLEAR] = { "cuda/clear.cu", false },
     [FAMILY_SUMSQ] = { "cuda/sumsq.cu", false },
@@ -40,7 +42,9 @@ static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
     case FAMILY_ADAMW: shape->tiles = div_up(d->n, *chunk = FLAT); break;
     case FAMILY_SUMSQ: shape->tiles = div_up(d->n, *chunk = SUMSQ_TILE); break;
     case FAMILY_EMBED_W: shape->tiles = div_up(d->vocab, *chunk = VOCAB_ROWS); break;
-    case FAMILY_ROUTE: shape->tiles = d->experts; break;
+    case FAMILY_ROUTE:
+    case FAMILY_COUNT:
+    case FAMILY_ROUTE_RANKS: shape->tiles = d->experts; break;
     case FAMILY_SEGMENT_SUM:
         shape->threads = SUM_COLUMNS;
         shape->tiles = segments(d) * div_up(d->n, SUM_COLUMNS);

@@ -64,6 +64,21 @@ void fill_table(Filler *f, const KernelDesc *d) {
     text_finish(&rows);
 }
 
+// route_ranks: $at, experts in the order of ranks; $drops and what they need.
+static void fill_route(Filler *f, const KernelDesc *d) {
+    Text at = {0};
+    int32_t here = d->experts / d->ranks, n = 0;
+    for (int32_t rank = 0; rank < d->ranks; rank++)
+        for (int32_t e = 0; e < d->experts; e++)
+            if ((d->owner ? d->owner[e] : e / here) == rank) text_printf(&at, n++ ? ", %d" : "%d", e);
+    fill_text(f, "at", &at);
+    fill_size(f, "drops", d->drops);
+    fill_hole(f, "stream", arena_printf(f->arena, "0x%llxu", (unsigned long long)d->stream));
+    fill_hole(f, "drop_parameters", d->drops ? "const int32_t *index, const float *scalars, "
+                                               "const int32_t *labels, float *load, float *dropped,"
+                                             : "");
+}
+
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
     fill_hole(f, "entry", entry);
     fill_size(f, "rows", d->rows);
@@ -86,4 +101,6 @@ void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
     fill_size(f, "causal", d->causal);
     fill_size(f, "sinks", d->sinks);
     fill_size(f, "accumulate", d->accumulate);
+    fill_size(f, "capacity", d->capacity);
+    if (d->family == FAMILY_ROUTE_RANKS) fill_route(f, d);
 }

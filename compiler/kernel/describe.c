@@ -9,7 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
-    "reduce", "fold",
+    "reduce", "fold", "count", "route_ranks",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */
@@ -39,6 +39,10 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "sinks", d->sinks);
     size(out, "accumulate", d->accumulate);
     size(out, "turned", d->turned);
+    size(out, "capacity", d->capacity);
+    if (d->drops) text_printf(out, " drops %llx", (unsigned long long)d->stream);
+    for (int32_t i = 0; d->owner && i < d->experts; i++)
+        text_printf(out, i ? ",%d" : " owner %d", d->owner[i]);
     if (d->precision == PRECISION_BF16) text_add(out, " precision bf16");
     if (d->precision == PRECISION_MXFP8) text_add(out, " precision mxfp8");
     if (d->x != DTYPE_F32) text_printf(out, " x %s", dtype_name(d->x));

@@ -24,6 +24,9 @@
 //   attend_grad r q, r k, r v, r segments, r y, r lse, r g, [r sinks,] w dq, w dk, w dv, [w dsinks]
 //   embed_w     r g, r ids, w w | a w                                             rows vocab n ids accumulate
 //   route       r ids, w row_of_slot, w slot_of_row, w offsets                    rows top_k experts
+//   count       r ids, w counts                                                   rows top_k experts ranks
+//   route_ranks r ids, r counts, [r index, r scalars, r labels, a load, a dropped,] w row_of_slot, w offsets
+//                                                  rows top_k experts ranks capacity, drops stream, owner
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
 //   clear       w x                            (bytes as f32 numbers)             n
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
@@ -70,7 +73,7 @@
 typedef enum Family {
     FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
-    FAMILY_REDUCE, FAMILY_FOLD, N_FAMILIES
+    FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, N_FAMILIES
 } Family;
 extern const char *const family_name[N_FAMILIES];
 
@@ -128,13 +131,17 @@ typedef struct KernelDesc {
     int32_t experts, mid, each, k, heads, kv_heads, qk, v, window, top_k, vocab, ids;
     float scale;
     bool causal, sinks, accumulate, turned;
+    int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
+    int64_t capacity;             // rows of a rank
+    bool drops;                   // more may be asked for; `stream` feeds the hash that says what stays
+    uint64_t stream;
+    const int32_t *owner;         // rank by expert; NULL: expert e on rank e / (experts / ranks)
     uint8_t precision;                              // contractions and attention: Precision, fp32 or bf16
     uint8_t x, g, y;                                // Dtype in memory
     int32_t parts;                                  // 0 and 1: one
     int64_t part_n[4];
     RowBody body;                                   // FAMILY_ROW; of a contraction: its post (n_stores 0: none)
     RowBody pre;                                    // n_stores 0: none
-    int32_t ranks;                                  // FAMILY_REDUCE
     const PlanParam *params; uint32_t n_params;     // FAMILY_ADAMW: the table, of parameters by offset ...
     const PlanBucket *buckets; uint32_t n_buckets;  // ... or of buckets by shard
     double flops, bytes;                            // of one launch, by compiler/model/count.c

@@ -3,7 +3,7 @@
 // copies. Device code for sm_80 and later; no header, NVRTC brings none.
 //
 // Bits do not depend on the order in which blocks or warps run: folds have one order, nothing is
-// added atomically.
+// added atomically but whole numbers.
 typedef signed char int8_t;
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;

@@ -40,6 +40,8 @@ template <typename T> __device__ T __shfl_sync(unsigned mask, T value, int lane,
 template <typename T> __device__ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32);
 template <typename T> __device__ T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32);
 template <typename T> __device__ T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32);
+__device__ int atomicAdd(int *p, int x);
+__device__ float atomicAdd(float *p, float x);
 __device__ unsigned __ballot_sync(unsigned mask, int predicate);
 __device__ int __any_sync(unsigned mask, int predicate);
 __device__ int __all_sync(unsigned mask, int predicate);
