@@ -611,7 +611,7 @@ static void build_store(Row *row, uint32_t store) {
         fail(row, node, "only row_sum and row_max are stored as partial records");
         return;
     }
-    if (!s->partial && type->row != row->body->row) {
+    if (!s->partial && !s->apart && type->row != row->body->row) {
         fail(row, node, "the stored value lies along another row axis than the group");
         return;
     }
@@ -624,11 +624,15 @@ static void build_store(Row *row, uint32_t store) {
         fail(row, node, "partial records are f32");
         return;
     }
-    val = s->partial ? arg_of(row, node, 0) : value_of(row, node);
+    if (s->apart && find_load(row, WHAT_ROW_OF_SLOT, model_arg(row->m, node, 1)) < 0) {
+        fail(row, node, "it reads the route");
+        return;
+    }
+    val = s->partial || s->apart ? arg_of(row, node, 0) : value_of(row, node);
     if (!val) return;
     // Stores happen in row loops, where values that are not computed there are copied.
-    bool direct =
-        !at(row, val)->rowless && (at(row, val)->op == ROW_PIECES || row_inline(at(row, val)));
+    bool pieces = at(row, val)->op == ROW_PIECES && !s->apart;
+    bool direct = !at(row, val)->rowless && (pieces || row_inline(at(row, val)));
     if (!direct) val = copy(row, val);
     if (!val) return;
     at(row, val)->rowless = false;
@@ -650,7 +654,9 @@ static int64_t widest(const Row *row) {
                 max_i64(most, type_features(model_type(row->m, model_arg(row->m, b->nodes[i], 0))));
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
-        most = max_i64(most, type_features(model_type(row->m, b->stores[i].node)));
+        uint32_t node = b->stores[i].node;
+        if (b->stores[i].apart) node = model_arg(row->m, node, 0);
+        most = max_i64(most, type_features(model_type(row->m, node)));
     }
     return most;
 }

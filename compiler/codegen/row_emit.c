@@ -100,6 +100,42 @@ static void store_rows(Emit *em, uint32_t store, Index index, const char *x) {
         emit_line(em, "%s_store_by(%s, %s, %lld, n);", access, where, x, features);
 }
 
+// A dispatch whose rows lie apart: choice k of the row goes where the route says. Lanes may run along
+// features, along choices, or along rows.
+static void store_apart(Emit *em, const Place *place, uint32_t store, const RowShape *space,
+                        const int64_t *stride, const char *x) {
+    const RowStore *s = &em->row->body->stores[store];
+    const Model *m = em->row->m;
+    long long features = (long long)type_features(model_type(m, s->node)), apart = s->apart;
+    int choices = model_type(m, model_arg(m, s->node, 0))->dim[0], ids = 0;
+    while (em->row->body->loads[ids].what != WHAT_ROW_OF_SLOT ||
+           em->row->body->loads[ids].node != model_arg(m, s->node, 1))
+        ids++;
+    int64_t along[MAX_RANK] = { choices > 1 }, within[MAX_RANK] = { 0 };
+    memcpy(within + 1, stride + 1, sizeof *stride * (MAX_RANK - 1));
+    Index choice = emit_index(em, place, space, along, 0),
+          feature = emit_index(em, place, space, within, 0);
+    const char *access = emit_access(s->dtype), *n = em->tail || em->row->by_rows ? "n" : "LANES";
+    if (em->row->by_rows || choice.lane) {
+        const char *rows =
+            em->row->by_rows
+                ? emit_text(em, "vi_load_by(l%d + row * %d + %s, %d, n)", ids, choices, choice.text, choices)
+                : emit_text(em, "vi_load_n(r%d + %s, %s)", ids, choice.text, n);
+        emit_line(em, "%s_put_apart(s%u, %lld, %s, %s, %lld, %s, %s);", access, store, apart,
+                  feature.text, rows, features, x, n);
+        return;
+    }
+    emit_line(em, "if (r%d[%s] >= 0) {", ids, choice.text);
+    em->indent++;
+    emit_line(em, "const int32_t to = r%d[%s];", ids, choice.text);
+    write_features(em, access,
+                   emit_text(em, "(%s *)s%u[to / %lld] + to %% %lld * %lldL",
+                             emit_dtype(s->dtype), store, apart, apart, features),
+                   feature, x);
+    em->indent--;
+    emit_line(em, "}");
+}
+
 static bool in_array(const RowVal *v) {
     return v->array || (v->memory && row_features(&v->shape) > 1);
 }
@@ -117,7 +153,9 @@ static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *spa
     }
     for (uint32_t i = 0; i < em->row->n_sinks; i++) {
         if (em->row->sinks[i].val != val) continue;
-        if (em->row->by_rows)
+        if (em->row->body->stores[em->row->sinks[i].store].apart)
+            store_apart(em, place, em->row->sinks[i].store, space, stride, name);
+        else if (em->row->by_rows)
             store_rows(em, em->row->sinks[i].store, index, name);
         else
             store_features(em, em->row->sinks[i].store, index, name);
@@ -331,12 +369,14 @@ static void list_memory(const RowBody *b, const char *load, const char *store, b
                         Text *out) {
     for (uint32_t i = 0; i < b->n_loads; i++) {
         if (b->loads[i].what == WHAT_ACC) continue;
-        if (types) text_printf(out, "const %s *", emit_dtype(b->loads[i].dtype));
+        if (types)
+            text_printf(out, "const %s *", b->loads[i].apart ? "int64_t" : emit_dtype(b->loads[i].dtype));
         text_printf(out, "%s%u, ", load, i);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
         if (b->stores[i].operand) continue;
-        if (types) text_printf(out, "%s *", emit_dtype(b->stores[i].dtype));
+        if (types)
+            text_printf(out, "%s *", b->stores[i].apart ? "const int64_t" : emit_dtype(b->stores[i].dtype));
         text_printf(out, "%s%u, ", store, i);
     }
 }
@@ -411,7 +451,7 @@ static bool finds(const Row *row, RowFind how) {
 }
 
 static int32_t experts_of(const Row *row) {
-    return row->m->nodes[row->body->route].attr.route.experts;
+    return row->desc->experts; // of this rank
 }
 
 // Numbers of all partial records of a tile.
@@ -535,12 +575,12 @@ static void start_row(Emit *em) {
         }
         if (find == FIND_EXPERT)
             emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
-        if (find != FIND_NONE)
+        if (find != FIND_NONE && !b->loads[i].apart)
             emit_line(em, "const %s *r%u = l%u + %s * %lld;", type, i, i, which[find], n);
     }
     for (uint32_t i = 0; i < b->n_stores; i++) {
         const RowStore *s = &b->stores[i];
-        if (s->partial) continue;
+        if (s->partial || s->apart) continue;
         if (s->operand) {
             emit_line(em, "%s *w%u = operand + (row - row_begin) * operand_stride;",
                       emit_dtype(s->dtype), i);

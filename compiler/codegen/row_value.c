@@ -164,12 +164,7 @@ int64_t emit_load_features(const Row *row, uint32_t load) {
     case WHAT_VALUE:
     case WHAT_ACC:
     case WHAT_PARTIALS: return type_features(model_type(row->m, l->node));
-    case WHAT_ROW_OF_SLOT:
-        for (uint32_t i = 1; i < row->n_vals; i++) {
-            if (row->vals[i].op == ROW_LOAD && row->vals[i].load == load)
-                return row_features(&row->vals[i].shape);
-        }
-        return 1;
+    case WHAT_ROW_OF_SLOT: return type_features(model_type(row->m, model_arg(row->m, l->node, 0)));
     default: return 1;
     }
 }
@@ -360,6 +355,12 @@ static const char *first_lane(Emit *em, const char *x) {
     return em->row->machine == ROW_GPU ? x : emit_text(em, "%s[0]", x);
 }
 
+// Rows of a load that lies apart on each rank, 0 where it lies here.
+static int64_t apart_of(const Emit *em, uint32_t base) {
+    const RowVal *b = at(em, base);
+    return b->op == ROW_LOAD ? em->row->body->loads[b->load].apart : 0;
+}
+
 // One row for all lanes: an address, then an ordinary read.
 static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index,
                             const char *const *ids) {
@@ -370,8 +371,14 @@ static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index i
         v->step2
             ? emit_text(em, " + %s * %lldL", first_lane(em, ids[1]), (long long)v->step2)
             : "";
+    int64_t apart = apart_of(em, v->far.base);
+    if (apart)
+        pointer = emit_text(em, "(const %s *)%s[%s / %lld]",
+                            emit_dtype(em->row->body->loads[base->load].dtype), pointer, id,
+                            (long long)apart);
+    const char *row = apart ? emit_text(em, "%s %% %lld", id, (long long)apart) : id;
     const char *start =
-        emit_text(em, "(%s + %s * %lld%s)", pointer, id, (long long)v->step, second);
+        emit_text(em, "(%s + %s * %lld%s)", pointer, row, (long long)v->step, second);
     return emit_text(em, "%s ? %s : %s_splat(0)", inside(em, id, v->limit, false),
                      read_features(em, base, start, index), emit_v(v));
 }
@@ -402,6 +409,12 @@ static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index
         where = emit_text(em, "vi_iota() * %lld", (long long)index.lane);
     }
     if (v->step2) where = emit_text(em, "%s + %s * %lld", where, ids[1], (long long)v->step2);
+    int64_t apart = apart_of(em, base);
+    if (apart)
+        return emit_text(em, "%s_pick_apart(%s, %lld, %s, %s, %lld, %s, %s, %s)", access_of(em, b),
+                         pointer, (long long)apart, index.text, ids[0], (long long)step, where,
+                         inside(em, ids[0], v->limit, true),
+                         em->tail || (rows && !em->rowless) ? "n" : "LANES");
     return emit_text(em, "%s_pick(%s, %s, %lld, %s, %s, %s)", access_of(em, b), start, ids[0],
                      (long long)step, where, inside(em, ids[0], v->limit, true),
                      em->tail || (rows && !em->rowless) ? "n" : "LANES");

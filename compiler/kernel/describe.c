@@ -159,6 +159,7 @@ static void describe_body(const RowBody *b, Text *out) {
         const RowLoad *l = &b->loads[i];
         text_printf(out, "load %s %s", what[l->what], dtype_name(l->dtype));
         if (l->what == WHAT_PARTIALS) text_printf(out, " %d", l->partials);
+        if (l->apart) text_printf(out, " apart %lld", (long long)l->apart);
         if (l->node) load_node(&numbers, m, l->node, out);
         text_add(out, "\n");
     }
@@ -176,7 +177,10 @@ static void describe_body(const RowBody *b, Text *out) {
         const RowStore *s = &b->stores[i];
         text_printf(out, "store %s%s%s%s", dtype_name(s->dtype), s->partial ? " partial" : "",
                     s->add ? " add" : "", s->operand ? " operand" : "");
+        if (s->apart) text_printf(out, " apart %lld", (long long)s->apart);
         operand(&numbers, m, s->node, out);
+        for (int k = 0; s->apart && k < 2; k++)
+            operand(&numbers, m, model_arg(m, s->node, k), out);
         if (s->partial) { // the only stored nodes that are not among those computed here
             text_printf(out, " = %s", op_info[model_at(m, s->node)->op].name);
             operand(&numbers, m, model_arg(m, s->node, 0), out);

@@ -105,13 +105,17 @@ enum { SUMSQ_TILE = 65536 }; // numbers per partial of the gradient norm: part o
 // row; E on R: the row's expert; S on T: row / sequence. The first operand of an INDEX node (embed's
 // table, dispatch's and collect's x, shift's x) is read at any row, so it is always a load, or a chain of
 // views over one load; the same load may not also be used as the same row.
-typedef struct RowLoad { uint32_t node; uint8_t what, dtype; int32_t partials; } RowLoad;
+// `apart`: the value lies on all ranks of a group, so many rows on each; the parameter is a plan's table of
+// int64 addresses. Of a load: x of a collect only. 0: it lies here.
+typedef struct RowLoad { uint32_t node; uint8_t what, dtype; int32_t partials; int64_t apart; } RowLoad;
 typedef struct RowStore {
     uint32_t node;
     uint8_t dtype;
     bool partial;            // node is row_sum / row_max: store the tile's record [tiles, features]
     bool add;                // += : accumulate, record, total (node is the value added)
     bool operand;            // of a `pre`: the left operand of the contraction
+    int64_t apart;           // node is a dispatch whose rows lie apart (RowLoad): the program is over tokens
+                             // and stores, for every choice, the operand where WHAT_ROW_OF_SLOT says
 } RowStore;
 
 typedef struct RowBody {

@@ -116,6 +116,35 @@ INLINE V vh_pick(const bf16 *p, VI id, int64_t step, VI at, VI mask, int64_t n) 
     return vh_load(lane);
 }
 
+// The same of rows that lie on several ranks, `rows` on each: lane i at row id[i] % rows of the memory at
+// tables[id[i] / rows], number first + at[i] of it.
+#define PICK_APART(name, vector, number, load)                                                     \
+    INLINE vector name(const int64_t *tables, int64_t rows, int64_t first, VI id, int64_t step,    \
+                       VI at, VI mask, int64_t n) {                                                \
+        number lane[LANES] = { 0 };                                                                \
+        for (int i = 0; i < n; i++)                                                                \
+            if (mask[i])                                                                           \
+                lane[i] = ((const number *)tables[id[i] / rows])[id[i] % rows * step + first +     \
+                                                                 at[i]];                           \
+        return load(lane);                                                                         \
+    }
+PICK_APART(v_pick_apart, V, float, v_load)
+PICK_APART(vi_pick_apart, VI, int32_t, vi_load)
+PICK_APART(vh_pick_apart, V, bf16, vh_load)
+// Lane i to number `at` of row id[i], where there is one.
+#define PUT_APART(name, vector, number, store)                                                     \
+    INLINE void name(const int64_t *tables, int64_t rows, int64_t at, VI id, int64_t step,         \
+                     vector v, int64_t n) {                                                        \
+        number lane[LANES];                                                                        \
+        store(lane, v);                                                                            \
+        for (int i = 0; i < n; i++)                                                                \
+            if (id[i] >= 0)                                                                        \
+                ((number *)tables[id[i] / rows])[id[i] % rows * step + at] = lane[i];              \
+    }
+PUT_APART(v_put_apart, V, float, v_store)
+PUT_APART(vi_put_apart, VI, int32_t, vi_store)
+PUT_APART(vh_put_apart, V, bf16, vh_store)
+
 // Marks the maximum of no rows in partial records of row_max. No arithmetic makes this NaN.
 #define NO_ROWS (-1)
 // Maximum of records: a marked one gives way. NaN loses to a number.

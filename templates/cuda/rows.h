@@ -68,6 +68,34 @@ DEVICE V vh_pick(const bf16 *p, VI id, int64_t step, VI at, VI mask, int64_t n) 
     return mask && lane_id() < n ? f_of(p[id * step + at]) : 0.0f;
 }
 
+// The same of rows that lie on several ranks, `rows` on each: row id % rows of the memory at tables[id / rows].
+template <typename T>
+DEVICE const T *row_apart(const int64_t *tables, int64_t rows, VI id, int64_t step) {
+    return (const T *)tables[id / rows] + id % rows * step;
+}
+DEVICE V v_pick_apart(const int64_t *tables, int64_t rows, int64_t first, VI id, int64_t step, VI at, VI mask,
+                      int64_t n) {
+    return mask && lane_id() < n ? row_apart<float>(tables, rows, id, step)[first + at] : 0.0f;
+}
+DEVICE VI vi_pick_apart(const int64_t *tables, int64_t rows, int64_t first, VI id, int64_t step, VI at, VI mask,
+                        int64_t n) {
+    return mask && lane_id() < n ? row_apart<int32_t>(tables, rows, id, step)[first + at] : 0;
+}
+DEVICE V vh_pick_apart(const int64_t *tables, int64_t rows, int64_t first, VI id, int64_t step, VI at, VI mask,
+                       int64_t n) {
+    return mask && lane_id() < n ? f_of(row_apart<bf16>(tables, rows, id, step)[first + at]) : 0.0f;
+}
+// To number `at` of row id, where there is one.
+DEVICE void v_put_apart(const int64_t *tables, int64_t rows, int64_t at, VI id, int64_t step, V x, int64_t n) {
+    if (lane_id() < n && id >= 0) ((float *)row_apart<float>(tables, rows, id, step))[at] = x;
+}
+DEVICE void vi_put_apart(const int64_t *tables, int64_t rows, int64_t at, VI id, int64_t step, VI x, int64_t n) {
+    if (lane_id() < n && id >= 0) ((int32_t *)row_apart<int32_t>(tables, rows, id, step))[at] = x;
+}
+DEVICE void vh_put_apart(const int64_t *tables, int64_t rows, int64_t at, VI id, int64_t step, V x, int64_t n) {
+    if (lane_id() < n && id >= 0) put((bf16 *)row_apart<bf16>(tables, rows, id, step) + at, x);
+}
+
 /* Functions: as the CPU's (math.h) at NaN, zeros and infinities ---------------------------------- */
 
 DEVICE V v_max(V a, V b) { return a > b ? a : b; } // b where either is NaN
