@@ -29,9 +29,11 @@
       "  --device cpu|cuda[:N]|vgpu:ARCH      that it will run on\n"                               \
       "  --target cpu|cuda:ARCH               the same by architecture, for example cuda:sm_90a\n" \
       "  --microbatch TOKENS                  computed at once [about 2048]\n"                     \
-      "  --microbatches N                     per step [1]\n"                                     \
+      "  --microbatches N                     of a rank per step [as few as the layout needs]\n"   \
       "  --precision fp32|bf16                of products and attention [fp32]\n"                  \
-      "  --recompute cheap|none               what backward makes again is not saved [cheap]\n"    \
+      "  --layout FIELDS|FILE.lua             how it lies on ranks, for example pp=2,dp=8,ep=4:\n"  \
+      "                                       docs/layouts.md [one rank]\n"                        \
+      "  --recompute cheap|none|block         what backward makes again is not saved [cheap]\n"    \
       "  --routing learned|uniform|random     experts of a token: the router's choice, or, whatever\n" \
       "                                       the router, even or random loads [learned]\n"        \
       DRIVER_SET)                                                                                  \

@@ -201,13 +201,13 @@ static Status write_kernels(Kernels *k) {
 }
 
 static int lower_and_write(PlanArgs *args, Arena *arena) {
-    Plan *plan;
-    int result = plan_args_lower(args, &plan);
-    if (!plan) return result;
-    Kernels kernels = { .plan = plan, .arch = args->target + strlen("cuda:"), .dir = args->out,
+    StagePlans stages;
+    int result = plan_args_lower(args, arena, &stages);
+    if (result) return result;
+    Kernels kernels = { .plan = stages.plans[0], .arch = args->target + strlen("cuda:"), .dir = args->out,
                         .arena = arena };
     Status status = write_kernels(&kernels);
-    plan_destroy(plan);
+    stage_plans_destroy(&stages);
     return status == OK ? 0 : driver_fail(status);
 }
 

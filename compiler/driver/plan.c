@@ -10,7 +10,7 @@ enum { LARGEST = 10 /* buffers */ };
 
 /* The summary ---------------------------------------------------------------------------------- */
 
-static const char *bytes_text(int64_t bytes, char out[32]) {
+const char *bytes_text(int64_t bytes, char out[32]) {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
     double value = (double)bytes;
     int unit = 0;
@@ -116,21 +116,34 @@ static void print_plan(const Plan *plan, Arena *scratch) {
 
 /* The command ---------------------------------------------------------------------------------- */
 
-static int write_plan(const Plan *plan, const char *path) {
+static int write_plans(const StagePlans *stages, const char *path) {
     Text text = { 0 };
-    plan_print(plan, &text);
+    for (int32_t i = 0; i < stages->layout.pp; i++) plan_print(stages->plans[i], &text);
     Status status = file_write_atomic(path, text_cstr(&text), text.bytes);
     text_finish(&text);
     return status == OK ? 0 : driver_fail(status);
 }
 
+static void print_stages(const StagePlans *stages, bool ranks, Arena *scratch) {
+    if (ranks) {
+        Text text = { 0 };
+        ranks_print(stages, &text);
+        fputs(text_cstr(&text), stdout);
+        text_finish(&text);
+    }
+    for (int32_t i = 0; i < stages->layout.pp; i++) {
+        if (stages->layout.pp > 1) printf("stage %d\n", i);
+        print_plan(stages->plans[i], scratch);
+    }
+}
+
 static int lower_and_print(PlanArgs *args, Arena *arena) {
-    Plan *plan;
-    int result = plan_args_lower(args, &plan);
-    if (!plan) return result;
-    result = args->out ? write_plan(plan, args->out) : 0;
-    if (!result) print_plan(plan, arena);
-    plan_destroy(plan);
+    StagePlans stages;
+    int result = plan_args_lower(args, arena, &stages);
+    if (result) return result;
+    result = args->out ? write_plans(&stages, args->out) : 0;
+    if (!result) print_stages(&stages, args->layout != NULL, arena);
+    stage_plans_destroy(&stages);
     return result;
 }
 

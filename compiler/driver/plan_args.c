@@ -6,7 +6,7 @@
 #include "compiler/driver/plan_args.h"
 #include "runtime/exec/exec.h"
 
-enum { USUAL_MICROBATCH = 2048 /* tokens */, OLDEST_SM = 80 };
+enum { OLDEST_SM = 80 };
 
 /* The command line ----------------------------------------------------------------------------- */
 
@@ -26,7 +26,9 @@ typedef struct Choice {
 } Choice;
 
 static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
-static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP }, { "none", RECOMPUTE_NONE } };
+static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP },
+                                   { "none", RECOMPUTE_NONE },
+                                   { "block", RECOMPUTE_BLOCK } };
 
 static const Choice routings[] = { { "learned", ROUTING_LEARNED },
                                    { "uniform", ROUTING_UNIFORM },
@@ -78,10 +80,13 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     }
     static const char *const flags[] = {
         "-o",        "-d",    "--microbatch", "--microbatches", "--precision", "--recompute",
-        "--routing", "--set", "--device",     "--target",       "--arch"
+        "--routing", "--set", "--layout",     "--device",       "--target",    "--arch"
     };
-    static const int takers[COUNT_OF(flags)] = { 3, 3, 3, 3, 3, 3, 3, 3,
-                                                 ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_KERNELS };
+    enum { BOTH = ARGS_OF_PLAN | ARGS_OF_KERNELS };
+    static const int takers[COUNT_OF(flags)] = {
+        BOTH, BOTH, BOTH,         BOTH,         BOTH,         BOTH,
+        BOTH, BOTH, ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_KERNELS
+    };
     int which = 0;
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags) || !(takers[which] & args->command)) {
@@ -104,8 +109,9 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
     case 6: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
     case 7: return read_set(args, arena, value);
-    case 8: return exec_target(value, arena, &args->target);
-    case 9: return read_target(flag, value, value, args);
+    case 8: args->layout = value; return OK;
+    case 9: return exec_target(value, arena, &args->target);
+    case 10: return read_target(flag, value, value, args);
     default: return read_target(flag, value, arena_printf(arena, "cuda:%s", value), args);
     }
 }
@@ -126,7 +132,6 @@ static Status read_word(PlanArgs *args, Arena *arena, const char *word) {
 
 Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv) {
     *args = (PlanArgs){ .command = command,
-                         .microbatches = 1,
                          .args = ARENA_ARRAY(arena, SpecArg, argc),
                          .sets = ARENA_ARRAY(arena, SpecArg, argc) };
     bool words = false; // after `--`
@@ -144,7 +149,7 @@ Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char 
     return OK;
 }
 
-/* The plan ------------------------------------------------------------------------------------- */
+/* The plans ------------------------------------------------------------------------------------ */
 
 static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
     if (!args->microbatch)
@@ -155,35 +160,62 @@ static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
                        (long long)args->microbatch, (long long)sequence);
 }
 
-static int lower(Model *model, PlanArgs *args, Plan **out) {
+// Fills in the layout and what it says of microbatches.
+static int choose_layout(Model *model, PlanArgs *args, Arena *arena, Layout *layout,
+                         LowerOptions *options) {
+    if (args->layout) {
+        LayoutArgs given = { .text = args->layout,
+                             .microbatch = args->microbatch,
+                             .microbatches = args->microbatches,
+                             .recompute = args->recompute };
+        int result = driver_layout(&given, model, arena, layout, &options->microbatches);
+        options->microbatch = layout->microbatch;
+        options->layout = layout;
+        return result;
+    }
     Status status = choose_microbatch(args, model->sequence);
     if (status != OK) return driver_fail(status);
+    *layout = layout_single();
+    options->microbatch = (int32_t)(args->microbatch / model->sequence);
+    options->microbatches = (int32_t)max_i64(args->microbatches, 1);
+    return 0;
+}
+
+static int lower(Model *model, PlanArgs *args, Arena *arena, StagePlans *out) {
     Text dump = { 0 };
-    LowerOptions options = { .microbatch = (int32_t)(args->microbatch / model->sequence),
-                             .microbatches = (int32_t)args->microbatches,
-                             .target = args->target,
+    LowerOptions options = { .target = args->target,
                              .precision = args->precision,
                              .recompute = args->recompute,
                              .dump = args->dump,
                              .dump_out = &dump };
     options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;
-    *out = lower_model(model, &options);
+    int result = choose_layout(model, args, arena, &out->layout, &options);
+    out->n_layers = model->n_layers;
+    out->plans = ARENA_ARRAY(arena, Plan *, out->layout.pp);
+    for (; !result && options.stage < out->layout.pp; options.stage++) {
+        Plan *plan = out->plans[options.stage] = lower_model(model, &options);
+        if (!plan) result = driver_refuse(model);
+    }
     fputs(text_cstr(&dump), stdout);
     text_finish(&dump);
-    return *out ? 0 : driver_refuse(model);
+    if (result) stage_plans_destroy(out);
+    return result;
 }
 
-int plan_args_lower(PlanArgs *args, Plan **out) {
+void stage_plans_destroy(StagePlans *stages) {
+    for (int32_t i = 0; i < stages->layout.pp; i++) plan_destroy(stages->plans[i]);
+}
+
+int plan_args_lower(PlanArgs *args, Arena *arena, StagePlans *out) {
     SpecOptions options = { .args = args->args,
                             .n_args = args->n_args,
                             .routing = args->routing,
                             .sets = args->sets,
                             .n_sets = args->n_sets };
     Text error = { 0 };
-    *out = NULL;
     Model *model = spec_load(args->spec, &options, &error);
     if (!model) fputs(text_cstr(&error), stderr);
-    int result = model ? lower(model, args, out) : status_exit(ERR_INPUT);
+    int result = model ? lower(model, args, arena, out) : status_exit(ERR_INPUT);
     model_destroy(model);
     text_finish(&error);
     return result;

@@ -3,7 +3,7 @@
 #ifndef MOEC_DRIVER_PLAN_ARGS_H
 #define MOEC_DRIVER_PLAN_ARGS_H
 
-#include "compiler/driver/driver.h"
+#include "compiler/driver/layout.h"
 #include "compiler/lower/lower.h"
 #include "compiler/spec/spec.h"
 
@@ -13,14 +13,29 @@ typedef struct PlanArgs {
     int command;                      // ARGS_OF_..
     const char *spec, *out, *dump;
     const char *target;               // NULL: not said
-    int64_t microbatch, microbatches; // tokens; per step
+    const char *layout;               // NULL: one rank
+    int64_t microbatch, microbatches; // tokens; per step. 0: not said
     uint8_t precision, recompute, routing;
     SpecArg *args, *sets;
     int n_args, n_sets;
 } PlanArgs;
 
 Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv);
+// The plans of all stages of a layout, in order.
+typedef struct StagePlans {
+    Layout layout;
+    int32_t n_layers;
+    Plan **plans; // [layout.pp]
+} StagePlans;
+
 // Loads and lowers, with programs "step" and "eval". Prints what is wrong; returns the exit status.
-int plan_args_lower(PlanArgs *args, Plan **out);
+int plan_args_lower(PlanArgs *args, Arena *arena, StagePlans *out);
+void stage_plans_destroy(StagePlans *stages);
+
+/* ranks.c, plan.c */
+
+// The layout, and by rank what it holds and what it gives to others; ranks that are alike share a line.
+void ranks_print(const StagePlans *stages, Text *out);
+const char *bytes_text(int64_t bytes, char out[32]); // "1.5 MiB"
 
 #endif

@@ -3,12 +3,10 @@
 // at a time. The run keeps the plans, so nothing after this needs the spec.
 #include <stdio.h>
 
-#include "compiler/driver/driver.h"
+#include "compiler/driver/layout.h"
 #include "compiler/lower/lower.h"
 #include "compiler/spec/spec.h"
 #include "runtime/train/train.h"
-
-enum { USUAL_MICROBATCH = 2048 }; // tokens
 
 // SPEC [key=value...]
 static Status read_words(Options *options, const char **words, int n, const char **spec,
@@ -84,6 +82,36 @@ static Status choose_batch(Options *options, int64_t sequence) {
     return OK;
 }
 
+static const uint8_t policies[] = { [CHOICE_CHEAP] = RECOMPUTE_CHEAP,
+                                    [CHOICE_NONE] = RECOMPUTE_NONE,
+                                    [CHOICE_BLOCK] = RECOMPUTE_BLOCK };
+
+// What the options say of ranks and microbatches becomes *training; *layout is where its layout is, if it
+// has one. Returns the exit status.
+static int choose_layout(Model *model, Options *options, Layout *layout, LowerOptions *training) {
+    int32_t n = 0;
+    training->recompute = policies[options->recompute];
+    if (options->layout[0]) {
+        LayoutArgs args = { .text = options->layout,
+                            .ranks = 1,
+                            .microbatch = options->microbatch,
+                            .batch = options->batch,
+                            .recompute = training->recompute };
+        int result = driver_layout(&args, model, options->arena, layout, &n);
+        if (result) return result;
+        training->layout = layout;
+        options->microbatch = (int64_t)layout->microbatch * model->sequence;
+        options->batch = options->microbatch * layout->dp * n;
+    } else {
+        Status status = choose_batch(options, model->sequence);
+        if (status != OK) return driver_fail(status);
+        n = (int32_t)(options->batch / options->microbatch);
+    }
+    training->microbatch = (int32_t)(options->microbatch / model->sequence);
+    training->microbatches = n;
+    return 0;
+}
+
 static Plan *lower(Model *model, const LowerOptions *options) {
     Plan *plan = lower_model(model, options);
     if (!plan) driver_refuse(model);
@@ -114,25 +142,22 @@ static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, i
 
 static int train_model(Model *model, const char *spec, const SpecOptions *spec_options,
                        Options *options) {
-    Status status = choose_batch(options, model->sequence);
-    if (status != OK) return driver_fail(status);
-    int32_t microbatch = (int32_t)(options->microbatch / model->sequence);
+    Layout layout;
+    LowerOptions training = { 0 };
+    int result = choose_layout(model, options, &layout, &training);
+    if (result) return result;
     uint8_t precision = options->precision == CHOICE_BF16 ? PRECISION_BF16 : PRECISION_FP32;
     const char *target;
-    status = exec_target(options->device, options->arena, &target);
+    Status status = exec_target(options->device, options->arena, &target);
     if (status != OK) return driver_fail(status);
-    LowerOptions training = { .microbatch = microbatch,
-                              .target = target,
-                              .microbatches = (int32_t)(options->batch / options->microbatch),
-                              .precision = precision,
-                              .recompute = options->recompute == CHOICE_NONE ? RECOMPUTE_NONE
-                                                                             : RECOMPUTE_CHEAP };
+    training.target = target;
+    training.precision = precision;
     training.programs[PROGRAM_STEP] = training.programs[PROGRAM_EVAL] = true;
     LowerOptions sampling = { .microbatch = 1, .microbatches = 1, .target = target,
                               .precision = precision };
     sampling.programs[PROGRAM_PREFILL] = true;
     Plan *plan = lower(model, &training), *sample_plan = plan ? lower(model, &sampling) : NULL;
-    int result = 2;
+    result = 2;
     if (sample_plan) {
         json_t *origin = json_pack("{s:s, s:o, s:o, s:f}", "spec", spec, "arguments",
                                    pairs(spec_options->args, spec_options->n_args), "set",

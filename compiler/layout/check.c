@@ -235,6 +235,9 @@ static void add_hint(const Facts *facts, const Layout *layout, Arena *arena, Tex
                     (long long)div_up(facts->batch, facts->sequence));
         return;
     }
+    int64_t ranks = (int64_t)layout->pp * layout->dp;
+    if (facts->ranks != ranks && layout_first_broken(&free, layout, NULL) == N_RULES)
+        text_printf(hint, "mpirun -n %lld starts as many; ", (long long)ranks);
     bool found = layout_nearest(facts, layout, arena, &near);
     if (found) {
         text_add(hint, "the nearest that works: --layout ");

@@ -294,6 +294,21 @@ Status plan_parse(const char *text, size_t bytes, Plan **out);
 // number of texts than the pipeline has stages, or anything after the last, is an error.
 Status plan_parse_stage(const char *text, size_t bytes, int32_t stage, Plan **out);
 
+/* traffic.c: bytes that cross ranks */
+
+#define PLAN_MOVES(X) X(gather) X(exchange) X(put) X(get) X(send)
+typedef enum PlanMove {
+#define X(name) MOVE_##name,
+    PLAN_MOVES(X)
+#undef X
+    N_MOVES
+} PlanMove;
+enum { LINK_stage, LINK_stages, N_LINKS }; // between ranks of one stage; of several
+// What a rank gives others (get: takes from others) in one run of a program. Puts and gets of rows are
+// counted at even loads: every member is the place of as many as any other.
+typedef struct PlanTraffic { double bytes[N_MOVES][N_LINKS]; } PlanTraffic;
+void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out);
+
 /* check.c: what must hold of any plan, however it was made (shared with nobody who made it) */
 Status plan_check(const Plan *plan);
 

@@ -42,16 +42,21 @@ enum {
     X(REAL, seconds, "train.seconds", "--seconds", "0", 0, 1e9, "seconds", FOR_CHANGE,             \
       "time to train for, evaluation included; the schedule follows it; 0: no limit")              \
     X(INT, batch, "train.batch", "--batch", "0", 0, 1e12, "tokens", FOR_FIXED | FOR_SPEC,          \
-      "tokens per step; 0: one microbatch")                                                        \
+      "tokens per step, of all ranks; 0: as few microbatches as the layout needs")                 \
     X(INT, microbatch, "train.microbatch", "--microbatch", "0", 0, 2147483647, "tokens",           \
       FOR_FIXED | FOR_SPEC,                                                                        \
-      "tokens computed at once; gradients of a step's microbatches add up; 0: about 2048")         \
+      "tokens that a rank computes at once, unless the layout says; gradients of a step's "        \
+      "microbatches add up; 0: about 2048")                                                        \
+    X(TEXT, layout, "train.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_FIXED | FOR_SPEC, \
+      "how the model lies on ranks: pp=2,dp=8,ep=4, or a file that returns m.layout "              \
+      "(docs/layouts.md); none: on one")                                                           \
     X(CHOICE, precision, "train.precision", "--precision", "fp32", 0, 0, "fp32|bf16",              \
       FOR_FIXED | FOR_SPEC,                                                                        \
       "of products and attention, where the spec says nothing; sums are fp32 in both")             \
-    X(CHOICE, recompute, "train.recompute", "--recompute", "cheap", 0, 0, "cheap|none",            \
+    X(CHOICE, recompute, "train.recompute", "--recompute", "cheap", 0, 0, "cheap|none|block",      \
       FOR_FIXED | FOR_SPEC,                                                                        \
-      "what row operations make again in backward is not saved; none: everything is")              \
+      "unless the layout says: what row operations make again in backward is not saved; none: "    \
+      "everything is; block: only what enters a layer is")                                         \
     X(CHOICE, routing, "train.routing", "--routing", "learned", 0, 0, "learned|uniform|random",    \
       FOR_FIXED | FOR_SPEC,                                                                        \
       "experts of a token: the router's choice; or, whatever the router, even loads by position, " \
@@ -135,7 +140,7 @@ typedef enum OptionId {
 
 enum { TOKENS_BYTES, TOKENS_UINT16, TOKENS_UINT32 };           // of OPT_tokens; log2 of bytes
 enum { CHOICE_FP32, CHOICE_BF16 };                             // of OPT_precision
-enum { CHOICE_CHEAP, CHOICE_NONE };                            // of OPT_recompute
+enum { CHOICE_CHEAP, CHOICE_NONE, CHOICE_BLOCK };              // of OPT_recompute
 enum { CHOICE_LEARNED, CHOICE_UNIFORM, CHOICE_RANDOM };        // of OPT_routing
 enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // of OPT_schedule
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer target for command lines: the lines of the input are the words after a command, which
-// the first byte chooses. What is accepted must print to values that read back to the same. Build
+// the first byte chooses. What is accepted must print to values that read back to the same; so must
+// what --layout takes, and every line as a layout. Build
 // with -DMOEC_FUZZ=ON (clang), run
 //     fuzz_options -max_len=1024 -dict=tests/fuzz/options.dict tests/fuzz/corpus/options
 #include <stdlib.h>
 
+#include "compiler/layout/layout.h"
 #include "runtime/train/options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -24,6 +26,21 @@ static void print_back(const Options *options) {
     options_destroy(again);
 }
 
+static void try_layout(const char *text) {
+    Arena *arena = arena_create();
+    Layout layout = layout_single(), again = layout_single();
+    if (layout_parse(text, arena, &layout) == OK) {
+        Text once = { 0 }, twice = { 0 };
+        layout_print(&layout, &once);
+        if (layout_parse(text_cstr(&once), arena, &again) != OK) abort();
+        layout_print(&again, &twice);
+        if (strcmp(text_cstr(&once), text_cstr(&twice))) abort();
+        text_finish(&once);
+        text_finish(&twice);
+    }
+    arena_destroy(arena);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     enum { WORDS = 64 };
     if (!size) return 0;
@@ -37,6 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (end) *end++ = 0;
         word = end;
     }
+    for (int i = 1; i < argc; i++) try_layout(argv[i]);
     const char *words[WORDS];
     Options *options = options_create();
     int command = 1 << data[0] % 4;

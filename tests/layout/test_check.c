@@ -87,10 +87,10 @@ static void rules(void **state) {
     Model *m = model(6, 8, ""), *dense = model(2, 0, "");
     breaks(m, "pp=2,dp=8", (LayoutRun){ .ranks = 8 },
            "layout: pp=2 x dp=8 is 16 ranks, and 8 were started\n"
-           "  hint: the nearest that works: --layout pp=2,dp=4");
+           "  hint: mpirun -n 16 starts as many; the nearest that works: --layout pp=2,dp=4");
     breaks(m, "dp=2", (LayoutRun){ .ranks = 1 },
            "layout: pp=1 x dp=2 is 2 ranks, and 1 was started\n"
-           "  hint: the nearest that works: --layout dp=1");
+           "  hint: mpirun -n 2 starts as many; the nearest that works: --layout dp=1");
     breaks(m, "dp=8,ep=3", (LayoutRun){ 0 },
            "layout: ep=3 does not divide dp=8\n  hint: the nearest that works: --layout dp=8,ep=4");
     breaks(m, "ep=4", (LayoutRun){ 0 },

@@ -191,6 +191,26 @@ static void mistakes(void **state) {
     refuse("return io", "'io' is not available in a spec");
 }
 
+// The one that docs/layouts.md shows.
+static void page(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    char *text;
+    size_t n;
+    assert_int_equal(file_read(MOEC_SOURCE_DIR "/docs/layouts.md", arena, &text, &n), OK);
+    char *from = strstr(text, "```lua\n") + strlen("```lua\n");
+    *strstr(from, "```") = 0;
+    Case c = accept(from);
+    Text printed = { 0 };
+    layout_print(&c.layout, &printed);
+    assert_string_equal(text_cstr(&printed),
+                        "pp=2,dp=8,ep=4,stages=9:7,microbatch=2,recompute=block,capacity=1.25");
+    assert_int_equal(c.layout.placement[3], 3);
+    text_finish(&printed);
+    finish(&c);
+    arena_destroy(arena);
+}
+
 // Every field of the short form is one of m.layout, the axes of mesh aside.
 static void same_fields(void **state) {
     (void)state;
@@ -208,6 +228,7 @@ int main(void) {
         cmocka_unit_test(fields),    cmocka_unit_test(leaves_the_rest),
         cmocka_unit_test(placement), cmocka_unit_test(precision),
         cmocka_unit_test(mistakes),  cmocka_unit_test(same_fields),
+        cmocka_unit_test(page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

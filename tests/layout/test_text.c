@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -124,12 +125,65 @@ static void helps(void **state) {
     text_finish(&help);
 }
 
+/* docs/layouts.md ------------------------------------------------------------------------------ */
+
+static const char page_path[] = MOEC_SOURCE_DIR "/docs/layouts.md";
+
+// Its table of fields is layout_reference's. MOEC_UPDATE=1 writes it.
+static void page_has_the_table(void **state) {
+    (void)state;
+    static const char head[] = "|---|---|---|\n";
+    Arena *arena = arena_create();
+    char *text;
+    size_t n;
+    assert_int_equal(file_read(page_path, arena, &text, &n), OK);
+    Text table = { 0 };
+    layout_reference(&table);
+    char *from = strstr(text, head) + strlen(head), *to = strstr(from, "\n\n") + 1;
+    bool same = (size_t)(to - from) == table.bytes && !memcmp(from, table.at, table.bytes);
+    if (!same && getenv("MOEC_UPDATE")) {
+        Text page = { 0 };
+        text_add_n(&page, text, (size_t)(from - text));
+        text_add(&page, table.at);
+        text_add(&page, to);
+        assert_int_equal(file_write_atomic(page_path, page.at, page.bytes), OK);
+        text_finish(&page);
+    } else if (!same) {
+        fail_msg("docs/layouts.md is old: MOEC_UPDATE=1 ./dev test layout.text");
+    }
+    text_finish(&table);
+    arena_destroy(arena);
+}
+
+// What it shows as short forms is taken.
+static void page_shows_layouts(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    char *text;
+    size_t n;
+    int shown = 0;
+    assert_int_equal(file_read(page_path, arena, &text, &n), OK);
+    for (char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        char *option = strstr(line, "--layout "), *end = line + strcspn(line, "\n");
+        bool plain = !strncmp(line, "pp=", 3) || !strncmp(line, "dp=", 3);
+        const char *at = plain ? line : option && option < end ? option + strlen("--layout ") : NULL;
+        if (!at || !strchr("pd", *at) || at[1] != 'p') continue;
+        printed(arena_strndup(arena, at, strcspn(at, " \n`")), arena);
+        shown++;
+    }
+    assert_true(shown >= 5);
+    arena_destroy(arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prints),
         cmocka_unit_test(values),
         cmocka_unit_test(refuses),
         cmocka_unit_test(helps),
+        cmocka_unit_test(page_has_the_table),
+        cmocka_unit_test(page_shows_layouts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

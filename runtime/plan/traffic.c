@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes that cross ranks, from the plan alone.
+#include "runtime/plan/words.h"
+
+// Copies that a kernel of moves may hand on: the entries of its table of rows, i32 [T, k]; 0: it has none.
+static int64_t slots_of(const Plan *plan, const PlanProgram *program, const PlanInstr *instr) {
+    int64_t most = 0;
+    for (uint32_t i = 0; i < instr->n_operands; i++) {
+        const PlanOperand *operand = &program->operands[instr->operands + i];
+        const PlanBuffer *b = &program->buffers[operand->buffer];
+        bool table = b->dtype == DTYPE_I32 && b->n_dims == 2 && b->dims[0] == plan->tokens;
+        if (table && operand->mode == OPERAND_READ) most = max_i64(most, b->dims[0] * b->dims[1]);
+    }
+    return most;
+}
+
+static double remote_bytes(const PlanBuffer *buffer, int64_t slots, int32_t members) {
+    int64_t rows = buffer->n_dims ? buffer->dims[0] : 0;
+    double bytes = slots && rows ? (double)slots * (double)(buffer->bytes / rows)
+                                 : (double)buffer->bytes;
+    return bytes * (members - 1) / members;
+}
+
+static void add_launch(const Plan *plan, const PlanProgram *program, const PlanInstr *instr,
+                       double times, PlanTraffic *out) {
+    int64_t slots = slots_of(plan, program, instr);
+    for (uint32_t i = 0; i < instr->n_operands; i++) {
+        const PlanOperand *operand = &program->operands[instr->operands + i];
+        if (!operand_is_remote(operand->mode)) continue;
+        int32_t members = plan_group_size(plan, (PlanGroup)operand->group);
+        out->bytes[operand->mode == OPERAND_PUT ? MOVE_put : MOVE_get][LINK_stage] +=
+            times * remote_bytes(&program->buffers[operand->buffer], slots, members);
+    }
+}
+
+static void add_crossing(const Plan *plan, const PlanProgram *program, const PlanInstr *instr,
+                         double times, PlanTraffic *out) {
+    if (!instr->n_operands) return; // a barrier
+    double bytes = times * (double)program->buffers[program->operands[instr->operands].buffer].bytes;
+    int32_t n = plan_group_size(plan, (PlanGroup)instr->group);
+    bool far = instr->group == GROUP_pp || (instr->group == GROUP_world && plan->mesh.size[AXIS_pp] > 1);
+    if (instr->op == PLAN_gather) out->bytes[MOVE_gather][far] += bytes * (n - 1);
+    if (instr->op == PLAN_exchange) out->bytes[MOVE_exchange][far] += bytes * (n - 1) / n;
+    if (instr->op == PLAN_send) out->bytes[MOVE_send][far] += bytes;
+}
+
+void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out) {
+    *out = (PlanTraffic){ 0 };
+    for (uint32_t r = 0; r < program->n_rows; r++) {
+        const PlanSegment *segment = &program->segments[program->rows[r].segment];
+        for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
+            const PlanInstr *instr = &program->instrs[i];
+            const PlanRepeat *repeat = plan_repeat(program, i);
+            double times = repeat ? repeat->trip : 1;
+            if (instr->op == PLAN_launch) add_launch(plan, program, instr, times, out);
+            else add_crossing(plan, program, instr, times, out);
+        }
+    }
+}
