@@ -167,6 +167,24 @@ static void describe_route(Lower *l, uint32_t kernel, uint32_t n) {
     lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
 }
 
+// What every rank has is gathered by all, then added up by all in the same order.
+static void describe_across(Lower *l, uint32_t kernel, uint32_t n) {
+    uint32_t x = operand(l, n, 0);
+    int32_t ranks = plan_group_size(l->plan, GROUP_dp);
+    SegmentKind segment = (SegmentKind)l->kernels[kernel].segment;
+    uint32_t parts = lower_range(l, arena_printf(l->arena, "%s.across.parts", model_name(l->m, l->m->nodes[n].addr)),
+                                 REGION_act, 0, l->buffers[x].bytes * ranks);
+    uint32_t gather = lower_add_crossing(l, segment, l->kernels[kernel].depth, PLAN_gather, GROUP_dp);
+    lower_bind(l, gather, "from", x, OPERAND_READ);
+    lower_bind(l, gather, "to", parts, OPERAND_WRITE);
+    KernelDesc *d = &l->kernels[kernel].desc;
+    d->family = FAMILY_REDUCE;
+    d->ranks = ranks;
+    d->n = type_features(model_type(l->m, n));
+    lower_bind(l, kernel, "parts", parts, OPERAND_READ);
+    bind_result(l, kernel, "y", n);
+}
+
 static void describe_segment_sum(Lower *l, uint32_t kernel, uint32_t n) {
     KernelDesc *d = &l->kernels[kernel].desc;
     const Type *x = model_type(l->m, model_arg(l->m, n, 0));
@@ -245,6 +263,7 @@ static void describe_kernel(Lower *l, uint32_t kernel) {
     case OP_ATTEND_GRAD: describe_attend_grad(l, kernel, n); break;
     case OP_EMBED_W: describe_embed_w(l, kernel, n); break;
     case OP_ROUTE: describe_route(l, kernel, n); break;
+    case OP_ACROSS: describe_across(l, kernel, n); break;
     default: describe_segment_sum(l, kernel, n); break;
     }
     set_precision(l, &l->kernels[kernel]);

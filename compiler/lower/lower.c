@@ -191,6 +191,7 @@ static bool check_options(Lower *l) {
     }
     static const Layout single = { .pp = 1, .dp = 1, .ep = 1, .chunks = 1 };
     l->layout = options->layout ? options->layout : &single;
+    l->from->ranks = l->layout->dp;
     l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;

@@ -8,13 +8,14 @@
 //   shards, which lie side by side     sum of squares; @gather one number per rank of the world; clip
 //                                      by what they add up to; AdamW
 //   per bucket of a group of several   @gather masters: into weights, or to be packed from
+//   sums for m.update                  @gather; add up what the ranks have, unless it is the same
 //
 // Sums over ranks are in their order. Shards are written over gradients that have been exchanged, so
 // buckets go one after another.
 #include "compiler/lower/pass.h"
 
 // The optimizer precedes whatever else runs in the update part: phases, as negative depths.
-enum { EXCHANGE = -7, SQUARES, FOLD, NORMS, CLIP, ADAMW };
+enum { TOTALS = -8, EXCHANGE, SQUARES, FOLD, NORMS, CLIP, ADAMW };
 
 static uint32_t add_flat(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
     uint32_t kernel = lower_add_kernel(l, segment, depth, family);
@@ -115,6 +116,23 @@ static void describe_adamw(Lower *l, int64_t n, Region masters) {
     lower_bind(l, adamw, "scalars", scalars, OPERAND_READ);
 }
 
+// Totals over the microbatches of this rank become those of all ranks that divide the tokens.
+static void sum_totals(Lower *l) {
+    int32_t ranks = plan_group_size(l->plan, GROUP_dp);
+    if (ranks == 1) return;
+    bool *varies = model_varies(l->m, l->arena);
+    for (uint32_t b = 0, n = l->n_buffers; b < n; b++) {
+        uint32_t node = l->buffers[b].node;
+        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)]) continue;
+        const char *name = arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
+        uint32_t parts = lower_range(l, name, REGION_act, 0, l->buffers[b].bytes * ranks);
+        uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, TOTALS, PLAN_gather, GROUP_dp);
+        lower_bind(l, gather, "from", b, OPERAND_READ);
+        lower_bind(l, gather, "to", parts, OPERAND_WRITE);
+        add_reduce(l, SEGMENT_UPDATE, TOTALS, parts, b, ranks);
+    }
+}
+
 // Weights of a bucket that kernels read as they are.
 static void gather_weights(Lower *l) {
     for (uint32_t i = 0; i < l->plan->n_buckets; i++) {
@@ -130,6 +148,7 @@ void describe_update(Lower *l) {
         Region masters = plan_master(l->plan);
         describe_adamw(l, l->plan->n_buckets ? numbers(plan_master_bytes(l->plan)) : n, masters);
     }
+    sum_totals(l);
     gather_weights(l);
     pack_again(l);
 }

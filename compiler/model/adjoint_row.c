@@ -6,6 +6,9 @@
 void adjoint_sum(Adj *a) { give(a, 0, a->g); }
 void adjoint_row_sum(Adj *a) { give(a, 0, a->g); }
 
+// Every rank's result is made of every rank's operand.
+void adjoint_across(Adj *a) { give(a, 0, model_op1(a->m, OP_ACROSS, a->g)); }
+
 // Ones where the operand equals the largest value `y` (of the operand's type), as reals.
 static uint32_t ties(Adj *a, uint32_t equal) {
     uint32_t one = number(a, 1);

@@ -115,10 +115,14 @@ typedef struct Model {
     const char *name;
     int32_t vocab, width, sequence, n_layers;
     uint32_t logits;                          // [T, vocab]
+    int32_t ranks;                            // that divide the tokens of a step; 0 and 1: one
     // The state of the builder: copied into every node made.
     Loc loc; uint32_t addr; uint8_t part;
     Diag diag;
 } Model;
+
+// May the value differ between the ranks that divide the tokens? By node. In `arena`.
+bool *model_varies(const Model *m, Arena *arena);
 
 typedef enum Program { PROGRAM_STEP, PROGRAM_EVAL, PROGRAM_PREFILL, N_PROGRAMS } Program;
 extern const char *const program_name[N_PROGRAMS];

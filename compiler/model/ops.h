@@ -17,7 +17,7 @@
 //   PARTIAL    sum (max) over rows: partial records, then a finish  row
 //   INDEX      rows or elements picked through ids, from memory     row (move)
 //   CONTRACT   contraction, attention, table gradient               contraction
-//   BARRIER    the route: needs every row                           move
+//   BARRIER    the route: needs every row; across: needs every rank  move
 //   EFFECT     writes state that outlives the program; no result    row
 //
 // Semantics, with x, g real unless said otherwise ([..] are feature axes, row axis apart):
@@ -49,6 +49,8 @@
 //                  s = attr.turn.sign; features past r are copied. The factor multiplies turned ones only.
 //   row_sum(x)     attr.set: all, microbatch, global -> rowless; sequence: T -> S; expert: R -> E.
 //                  Sums every row (masking by `valid` is the caller's). row_max alike, 0 of no rows.
+//   across(x)      rowless: the sum of what the ranks that divide the tokens (model->ranks) have, in their
+//                  order. Made by programs of many ranks for sums of set global; on one rank it is x.
 //   matmul(x, w)   [e.., a.., k..] x [e.., k.., n..] -> [e.., a.., n..]; attr.mm.each = |e|, over = |k|.
 //                  w on E: x on R of that route, each row with its expert's weight.
 //   matmul_t(g, w) [e.., a.., n..] x [e.., k.., n..] -> [e.., a.., k..] (same attr as its matmul).
@@ -134,6 +136,7 @@
     /* over rows */                                                                                \
     OP(ROW_SUM, "row_sum", 1, 1, PARTIAL, row_sum, row_sum, 1)                                     \
     OP(ROW_MAX, "row_max", 1, 1, PARTIAL, row_sum, row_max, 1)                                     \
+    OP(ACROSS, "across", 1, 1, BARRIER, across, across, 1)                                         \
     /* contractions */                                                                             \
     OP(MATMUL, "matmul", 2, 2, CONTRACT, matmul, matmul, 0)                                        \
     OP(MATMUL_T, "matmul_t", 2, 2, CONTRACT, matmul_t, matmul_t, 0)                                \

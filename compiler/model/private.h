@@ -53,6 +53,7 @@ bool shape_route(Shape *s);
 bool shape_dispatch(Shape *s);
 bool shape_collect(Shape *s);
 bool shape_row_sum(Shape *s);
+bool shape_across(Shape *s);
 bool shape_total(Shape *s);
 bool shape_effect(Shape *s);
 

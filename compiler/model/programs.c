@@ -14,6 +14,9 @@
 // n_valid(sequence).
 //
 // Seeds are made of generators only: no backward starts from a stored tensor.
+//
+// Where ranks divide the tokens (model->ranks), a microbatch is one rank's and each of them adds to the
+// step's mean or sum; sums of set global are taken across the ranks, and so are their gradients.
 #include "compiler/model/private.h"
 
 #include <stdio.h>
@@ -50,6 +53,8 @@ static void copy_node(Copy *c, uint32_t id, const uint32_t *map, uint8_t part, u
     c->to->addr = n->addr;
     c->to->part = part;
     out[id] = model_append(c->to, &draft);
+    bool global = n->op == OP_ROW_SUM && n->attr.set == SET_GLOBAL;
+    if (global && c->to->ranks > 1) out[id] = model_op1(c->to, OP_ACROSS, out[id]);
     if (n->op == OP_PARAM || n->op == OP_STATE) c->to->params[n->attr.index].node = out[id];
 }
 
@@ -179,6 +184,19 @@ static void copy_tables(Model *to, const Model *from) {
     to->width = from->width;
     to->sequence = from->sequence;
     to->n_layers = from->n_layers;
+    to->ranks = from->ranks;
+}
+
+// The largest value over all ranks is not computed: its gradient goes to the ties of all of them.
+static bool check_maxima(const Model *from, Model *to) {
+    for (uint32_t id = 1; from->ranks > 1 && id < from->n_nodes; id++) {
+        const Node *n = &from->nodes[id];
+        if (n->op != OP_ROW_MAX || n->attr.set != SET_GLOBAL) continue;
+        diag_set(to, "the largest value over a global set is not computed on several ranks");
+        diag_hint(to, "take it over the microbatch, or use one rank");
+        return program_fail(to, n->loc);
+    }
+    return true;
 }
 
 /* Records and seeds ---------------------------------------------------------------------------- */
@@ -200,6 +218,17 @@ static uint32_t tokens_of_row(Model *m, uint8_t row) {
     }
 }
 
+bool *model_varies(const Model *m, Arena *arena) {
+    bool *varies = ARENA_ARRAY(arena, bool, m->n_nodes);
+    for (uint32_t id = 1; id < m->n_nodes; id++) {
+        const Node *n = &m->nodes[id];
+        if (n->op == OP_ACROSS || n->op == OP_TOTAL) continue;
+        varies[id] = op_info[n->op].class == CLASS_GENERATOR && n->op != OP_INV_STEP;
+        for (int i = 0; i < n->n_args; i++) varies[id] |= varies[model_arg(m, id, i)];
+    }
+    return varies;
+}
+
 static uint32_t as_real(Model *m, uint32_t x) {
     uint32_t one = model_const(m, 1, KIND_REAL);
     if (m->nodes[x].type.kind == KIND_BOOL)
@@ -218,6 +247,8 @@ static uint32_t share_of_mean(Model *m, uint32_t value) {
 // A metric that is added up: over valid tokens, over sequences, or as it is.
 static uint32_t share_of_sum(Model *m, uint32_t value) {
     uint8_t row = m->nodes[value].type.row;
+    if (m->ranks > 1 && !row && !model_varies(m, m->arena)[value]) // all ranks add the same
+        return model_op2(m, OP_MUL, value, model_const(m, 1.0 / m->ranks, KIND_REAL));
     if (row == ROW_T) value = model_op2(m, OP_MUL, value, tokens_of_row(m, row));
     return row ? model_row_sum(m, value, SET_ALL) : value;
 }
@@ -302,7 +333,7 @@ static void move_to_forward(Model *m) {
         const Node *n = &m->nodes[id];
         uint8_t class = op_info[n->op].class;
         bool plain = class == CLASS_MAP || class == CLASS_VIEW || class == CLASS_REDUCE ||
-                     class == CLASS_WHOLE;
+                     class == CLASS_WHOLE || n->op == OP_ACROSS;
         summed[id] = class == CLASS_PARTIAL;
         ready[id] = plain && n->type.row == ROW_NONE;
         for (int i = 0; i < n->n_args; i++) {
@@ -404,6 +435,7 @@ static bool build(Model *to, const Model *from, Program program) {
     c.map = ARENA_ARRAY(to->arena, uint32_t, from->n_nodes);
     c.updates = ARENA_ARRAY(to->arena, uint32_t, from->n_nodes);
     copy_tables(to, from);
+    if (!check_maxima(from, to)) return false;
     if (program == PROGRAM_PREFILL && !from->logits) {
         diag_set(to, "prefill: expected a model with logits, got none");
         return false;

@@ -377,6 +377,13 @@ bool shape_row_sum(Shape *s) {
     }
 }
 
+bool shape_across(Shape *s) {
+    const Type *x = shape_arg(s, 0);
+    if (!shape_needs_real(s, 0)) return false;
+    s->out = *x;
+    return !x->row || shape_fail(s, 0, -1, "expected a value without row axis, got %s", shape_text(s, x));
+}
+
 bool shape_total(Shape *s) {
     const Type *x = shape_arg(s, 0);
     if (!shape_needs_real(s, 0)) return false;

@@ -26,13 +26,14 @@ static WorldJob alone(WorldJob job, bool global) {
 static void compare(const char *what, const WorldJob *job, bool global) {
     WorldJob single = alone(*job, global);
     World *a = world_run(job), *b = world_run(&single), *again = world_run(job);
-    const char *where = "", *heavy = "";
+    const char *where = "", *heavy = "", *measured = "";
     double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b),
-           weight = world_weight_error(a, b, &heavy);
-    printf("%s dp %d: gradients within %.2g (%s), losses within %.2g, weights after %d steps within %.2g (%s)\n",
-           what, job->layout.dp, gradient, where, loss, job->steps, weight, heavy);
+           weight = world_weight_error(a, b, &heavy), metric = world_metric_error(a, b, &measured);
+    printf("%s dp %d: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), weights after %d steps %.2g (%s)\n",
+           what, job->layout.dp, gradient, where, loss, metric, measured, job->steps, weight, heavy);
     assert_true(gradient <= 1e-5);
     assert_true(loss <= 1e-6);
+    assert_true(metric <= 1e-5);
     assert_true(weight <= 1e-4);
     assert_true(b->norms[0] > job->clip); // clipping is at work
     world_equal_bits(a, again);
@@ -52,7 +53,30 @@ static void test_moe(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe) };
+static void test_global_balance(void **state) {
+    (void)state;
+    WorldJob job = job_of("moe.lua", "global", 3);
+    compare("moe, global balance,", &job, true);
+}
+
+static void test_sums(void **state) {
+    (void)state;
+    for (int dp = 2; dp <= 3; dp++) {
+        WorldJob job = job_of("sums.lua", NULL, dp);
+        compare("sums", &job, true);
+    }
+}
+
+// A state that the load corrects, balance per sequence, several predictions.
+static void test_deepseek(void **state) {
+    (void)state;
+    WorldJob job = job_of("tests/oracle/specs/deepseek.lua", NULL, 2);
+    compare("deepseek", &job, false);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe), cmocka_unit_test(test_global_balance),
+                                        cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek) };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }

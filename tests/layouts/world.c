@@ -185,6 +185,26 @@ static void take_params(const Rank *r, Exec *exec, bool gradients) {
     pthread_mutex_unlock(r->lock);
 }
 
+static WorldMetric *find_metric(World *world, const PlanMetric *metric, int64_t n) {
+    for (uint32_t i = 0; i < world->n_metrics; i++)
+        if (!strcmp(world->metrics[i].name, metric->name)) return &world->metrics[i];
+    WorldMetric *made = ARENA_PUSH(world->arena, world->metrics, world->n_metrics, world->cap_metrics);
+    *made = (WorldMetric){ arena_strdup(world->arena, metric->name), n, ARENA_ARRAY(world->arena, double, n) };
+    return made;
+}
+
+// Added up over ranks: the reports of each are its share.
+static void take_metrics(const Rank *r, Exec *exec, const PlanProgram *step) {
+    pthread_mutex_lock(r->lock);
+    for (uint32_t i = 0; i < step->n_metrics; i++) {
+        int64_t n;
+        const float *values = exec_metric(exec, step, i, &n);
+        WorldMetric *to = find_metric(r->world, &step->metrics[i], n);
+        for (int64_t k = 0; k < n; k++) to->values[k] += values[k];
+    }
+    pthread_mutex_unlock(r->lock);
+}
+
 static double losses_of(Exec *exec, const PlanProgram *step) {
     double sum = 0;
     for (uint32_t i = 0; i < step->n_metrics; i++)
@@ -203,6 +223,7 @@ static Status run_steps(Rank *r, Exec *exec) {
         if (r->step == 0) take_params(r, exec, true);
     }
     take_params(r, exec, false);
+    take_metrics(r, exec, step);
     WorldRank *to = &r->world->ranks[r->comm->rank];
     to->skipped = exec_scalars(exec)[SCALAR_skipped];
     to->grad_norm = exec_scalars(exec)[SCALAR_grad_norm];
@@ -338,6 +359,25 @@ double world_gradient_error(const World *a, const World *b, const char **where) 
 
 double world_weight_error(const World *a, const World *b, const char **where) {
     return largest(a, b, false, where);
+}
+
+double world_metric_error(const World *a, const World *b, const char **where) {
+    double worst = 0;
+    assert_int_equal(a->n_metrics, b->n_metrics);
+    for (uint32_t i = 0; i < b->n_metrics; i++) {
+        const WorldMetric *y = &b->metrics[i], *x = a->metrics;
+        while (x < a->metrics + a->n_metrics && strcmp(x->name, y->name)) x++;
+        if (x == a->metrics + a->n_metrics) fail_msg("no metric %s", y->name);
+        double apart = 0, size = 0;
+        for (int64_t k = 0; k < y->n; k++) {
+            apart = fmax(apart, fabs(x->values[k] - y->values[k]));
+            size = fmax(size, fabs(y->values[k]));
+        }
+        if (apart <= worst * size) continue;
+        worst = apart / size;
+        *where = y->name;
+    }
+    return worst;
 }
 
 double world_loss_error(const World *a, const World *b) {

@@ -38,6 +38,12 @@ typedef struct WorldParam {
     uint8_t *seen;               // by number: how many ranks have its master
 } WorldParam;
 
+typedef struct WorldMetric {
+    const char *name;
+    int64_t n;
+    double *values;              // of the last step, over all ranks
+} WorldMetric;
+
 // What a rank's run touched and moved, for the predictions of its plan.
 typedef struct WorldRank {
     int64_t touched[N_REGIONS];
@@ -52,6 +58,7 @@ typedef struct World {
     double *losses;              // [steps], all losses with their weights, over all ranks
     double *norms;               // [steps], of the gradient
     WorldParam *params; uint32_t n_params, cap_params;
+    WorldMetric *metrics; uint32_t n_metrics, cap_metrics; // losses too
 } World;
 
 // Fails the test when something does not work. Free with world_free.
@@ -63,6 +70,7 @@ WorldParam *world_param(const World *world, const char *name); // NULL: none
 double world_gradient_error(const World *a, const World *b, const char **where);
 double world_weight_error(const World *a, const World *b, const char **where);
 double world_loss_error(const World *a, const World *b);       // largest of |a - b| / |b|
+double world_metric_error(const World *a, const World *b, const char **where);
 void world_equal_bits(const World *a, const World *b);         // losses, gradients, weights; or the test fails
 
 // The fixtures of a test program: a kernel cache of its own. world_caches is a group's setup.

@@ -460,6 +460,7 @@ void interp_node(Interp *in, uint32_t id) {
     case OP_SLICE:
     case OP_PAD: cut_or_pad(&here); return;
     case OP_CONCAT: concat(&here); return;
+    case OP_ACROSS: // of one rank
     case OP_RESHAPE: memcpy(here.y, here.arg[0]->x, (size_t)(here.rows * here.n) * sizeof(double)); return;
     case OP_TRANSPOSE: transpose(&here); return;
     case OP_SUM:
