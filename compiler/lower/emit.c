@@ -28,6 +28,7 @@ static void emit_param(Lower *l, uint32_t index) {
                : param->init == INIT_ONES ? PLAN_INIT_ONES
                                           : PLAN_INIT_ZEROS;
     to->std = param->std;
+    to->number = l->layout && l->layout->pp > 1 ? (int32_t)index : 0;
     to->decay = param->decay;
     to->lr = param->lr;
 }

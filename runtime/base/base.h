@@ -134,6 +134,8 @@ const char *text_nearest(const char *word, const char *const *words, int n_words
 
 typedef struct Hash { uint64_t low, high; } Hash;          // XXH3, 128 bits
 Hash hash_bytes(const void *bytes, size_t n);
+// The same of many bytes: `pulse` is called every so often.
+Hash hash_long(const void *bytes, size_t n, void (*pulse)(void *user), void *user);
 void hash_hex(Hash hash, char hex[33]);
 bool hash_parse(const char *hex, size_t n, Hash *hash);
 static inline bool hash_equal(Hash a, Hash b) { return a.low == b.low && a.high == b.high; }

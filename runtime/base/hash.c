@@ -12,6 +12,19 @@ Hash hash_bytes(const void *bytes, size_t n) {
     return (Hash){ hash.low64, hash.high64 };
 }
 
+Hash hash_long(const void *bytes, size_t n, void (*pulse)(void *user), void *user) {
+    enum { PART = 64 << 20 };
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    for (size_t at = 0; at < n; at += PART) {
+        XXH3_128bits_update(&state, (const char *)bytes + at, n - at < PART ? n - at : PART);
+        pulse(user);
+    }
+    XXH128_hash_t hash = XXH3_128bits_digest(&state);
+    return (Hash){ hash.low64, hash.high64 };
+}
+
 void hash_hex(Hash hash, char hex[33]) {
     snprintf(hex, 33, "%016llx%016llx", (unsigned long long)hash.high, (unsigned long long)hash.low);
 }

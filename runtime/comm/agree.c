@@ -70,3 +70,17 @@ Status comm_sum(Comm *comm, PlanGroup group, int64_t *values, int n) {
     memory_free(all);
     return status;
 }
+
+// All as long as the longest.
+Status comm_texts(Comm *comm, PlanGroup group, const char *own, Arena *arena, char ***texts) {
+    int n = comm_members(comm, group);
+    int64_t length = (int64_t)strlen(own) + 1, *lengths = ARENA_ARRAY(arena, int64_t, n);
+    TRY(comm->api->gather(comm, group, &length, lengths, sizeof length));
+    for (int i = 0; i < n; i++) length = max_i64(length, lengths[i]);
+    char *padded = ARENA_ARRAY(arena, char, length), *all = ARENA_ARRAY(arena, char, length * n);
+    memcpy(padded, own, strlen(own));
+    TRY(comm->api->gather(comm, group, padded, all, length));
+    *texts = ARENA_ARRAY(arena, char *, n);
+    for (int i = 0; i < n; i++) (*texts)[i] = all + i * length;
+    return OK;
+}

@@ -120,7 +120,7 @@ int comm_world_rank(const Comm *comm, PlanGroup group, int member);
 // The rank with this rank's coordinates on another stage.
 int comm_on_stage(const Comm *comm, int stage);
 
-/* agree.c: all ranks of the world (comm_sum: of the group) call these, in the same order */
+/* agree.c: all ranks of the world (comm_sum, comm_texts: of the group) call these, in the same order */
 
 // How it went here: OK if it went well on all. Else all have the status and the message of the first
 // rank that failed, named unless all failed alike. ERR_RANK comes back as it is: there is nobody to
@@ -130,5 +130,7 @@ Status comm_agree(Comm *comm, Status status);
 bool comm_tells(const Comm *comm);
 Status comm_first(Comm *comm, void *value, int64_t bytes);     // rank 0's, on all
 Status comm_sum(Comm *comm, PlanGroup group, int64_t *values, int n); // in place
+// Texts of the group's members, in the arena.
+Status comm_texts(Comm *comm, PlanGroup group, const char *own, Arena *arena, char ***texts);
 
 #endif

@@ -394,6 +394,10 @@ static void parse_params(Parser *p) {
         param->per_expert = accept(p, " expert");
         param->is_state = accept(p, " state");
         if (!plan->n_buckets && !param->is_state) param->grad = param->offset;
+        if (plan->mesh.size[AXIS_pp] > 1) {
+            literal(p, " number ");
+            param->number = (int32_t)integer(p, 0, INT32_MAX, "the parameter's place in the model");
+        }
         newline(p);
     }
 }

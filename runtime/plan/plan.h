@@ -146,6 +146,7 @@ typedef struct PlanParam {
     uint8_t n_dims; int64_t dims[PLAN_MAX_DIMS];
     uint8_t init; double std;    // PlanInit
     double decay, lr;            // multipliers
+    int32_t number;              // with stages: its place in the model; else 0, and params are in order
     int64_t offset;              // bytes in weights; -1: it is not there (PlanBucket)
     int64_t grad;                // bytes in grads; -1: a state has none. One rank: the same as offset
 } PlanParam;

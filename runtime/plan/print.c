@@ -9,7 +9,7 @@
 //   {region WORD INT}                                     in order; master where it has bytes, the others
 //                                                         always; they sum to peak
 //   {bucket GROUP at HEX bytes INT shard HEX [weights HEX] decay FLOAT lr FLOAT}
-//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert] [state]}
+//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert] [state] [number INT]}
 //                                                         grad only of a plan with buckets
 //   {source HASH INT, newline, so many raw bytes, newline}
 //   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
@@ -113,6 +113,7 @@ static void print_param(const Plan *plan, const PlanParam *param, Text *out) {
     if (plan->n_buckets && param->grad != -1) add_address(out, " grad ", param->grad);
     if (param->per_expert) text_add(out, " expert");
     if (param->is_state) text_add(out, " state");
+    if (plan->mesh.size[AXIS_pp] > 1) add_int(out, " number ", param->number);
     text_add(out, "\n");
 }
 

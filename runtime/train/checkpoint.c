@@ -10,40 +10,39 @@
 
 #include "runtime/train/checkpoint.h"
 
-enum { CHECKPOINT_VERSION = 1, N_FILES = 3 };
-static const char *const file_names[N_FILES] = { "weights.safetensors", "moment1.safetensors",
+enum { CHECKPOINT_VERSION = 1 };
+static const char *const file_names[CHECKPOINT_FILES] = { "weights.safetensors", "moment1.safetensors",
                                                  "moment2.safetensors" };
 
-/* Which tensors -------------------------------------------------------------------------------- */
+/* Ranks ---------------------------------------------------------------------------------------- */
 
-// The entries of one file over `base`, the memory of weights offset 0. Moments: no states.
-static Tensor *list_tensors(Arena *arena, const Plan *plan, const float *base, bool moments,
-                            int *n) {
-    int count = 0;
-    for (uint32_t i = 0; i < plan->n_params; i++)
-        count += plan->params[i].per_expert ? (int)plan->params[i].dims[0] : 1;
-    Tensor *tensors = ARENA_ARRAY(arena, Tensor, count + 1);
-    *n = 0;
-    for (uint32_t i = 0; i < plan->n_params; i++) {
-        const PlanParam *param = &plan->params[i];
-        if (moments && param->is_state) continue;
-        int skip = param->per_expert ? 1 : 0, parts = skip ? (int)param->dims[0] : 1;
-        int64_t numbers = 1;
-        for (int d = skip; d < param->n_dims; d++) numbers *= param->dims[d];
-        for (int e = 0; e < parts; e++) {
-            Tensor *tensor = &tensors[(*n)++];
-            tensor->name = skip ? arena_printf(arena, "%s.expert.%d", param->name, e) : param->name;
-            tensor->n_dims = param->n_dims - skip;
-            memcpy(tensor->dims, param->dims + skip, sizeof *param->dims * (size_t)tensor->n_dims);
-            tensor->bytes = numbers * 4;
-            tensor->at = base + param->offset / 4 + e * numbers;
-        }
-    }
-    return tensors;
+// NULL where there is one.
+static Comm *others(const TrainMemory *memory) {
+    return memory->comm && memory->comm->n_ranks > 1 ? memory->comm : NULL;
 }
 
-static float *memory_of(const TrainMemory *memory, int file) {
-    return file == 0 ? memory->weights : file == 1 ? memory->moment1 : memory->moment2;
+static bool is_first(const TrainMemory *memory) {
+    return !memory->comm || memory->comm->rank == 0;
+}
+
+static Status agree(const TrainMemory *memory, Status status) {
+    return memory->comm ? comm_agree(memory->comm, status) : status;
+}
+
+// Files are dealt to ranks for what only one needs to do.
+static bool is_mine(const TrainMemory *memory, int file) {
+    return !memory->comm || memory->comm->rank == file % memory->comm->n_ranks;
+}
+
+// Of all stages.
+static Status hash_plans(const Plan *plan, const TrainMemory *memory, Arena *arena, Hash *out) {
+    *out = plan_hash(plan);
+    int stages = memory->comm ? comm_members(memory->comm, GROUP_pp) : 1;
+    if (stages == 1) return OK;
+    Hash own = *out, *all = ARENA_ARRAY(arena, Hash, stages);
+    TRY(memory->comm->api->gather(memory->comm, GROUP_pp, &own, all, sizeof own));
+    *out = hash_bytes(all, sizeof own * (size_t)stages);
+    return OK;
 }
 
 /* Folders -------------------------------------------------------------------------------------- */
@@ -132,10 +131,26 @@ Status checkpoint_any(const char *run, bool *any) {
 
 /* Saving --------------------------------------------------------------------------------------- */
 
-static json_t *manifest_of(const Plan *plan, const TrainState *state, const json_t *extra,
+// A save under way.
+typedef struct Saving {
+    Arena *arena;
+    const char *folder;   // of the checkpoints
+    const char *made;     // where it is written
+    const char *name;
+    const TrainMemory *memory;
+    Pieces *pieces;
+    int64_t bytes[CHECKPOINT_FILES];
+    Hash hashes[CHECKPOINT_FILES];
+} Saving;
+
+static const char *path_of(const Saving *s, int file) {
+    return arena_printf(s->arena, "%s/%s", s->made, file_names[file]);
+}
+
+static json_t *manifest_of(const Plan *plan, Hash plans, const TrainState *state, const json_t *extra,
                            json_t *files) {
     char hex[33];
-    hash_hex(plan_hash(plan), hex);
+    hash_hex(plans, hex);
     json_t *manifest =
         json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:I, s:o}", "format",
                   "moec checkpoint", "version", CHECKPOINT_VERSION, "model", plan->model, "plan",
@@ -149,35 +164,97 @@ static json_t *manifest_of(const Plan *plan, const TrainState *state, const json
     return manifest;
 }
 
-// Everything of a checkpoint into the folder `path`.
-static Status write_folder(Arena *arena, const char *path, const Plan *plan,
-                           const TrainMemory *memory, const TrainState *state,
-                           const json_t *extra) {
-    if (mkdir(path, 0755) < 0 && errno != EEXIST)
-        return status_fail(ERR_IO, "cannot make the folder %s: %s", path, strerror(errno));
+static json_t *list_files(const Saving *s) {
     json_t *files = json_array();
-    Status status = OK;
-    for (int i = 0; i < N_FILES; i++) {
-        int n;
-        Tensor *tensors = list_tensors(arena, plan, memory_of(memory, i), i > 0, &n);
-        uint64_t bytes;
-        Hash hash;
-        TRY_GOTO(tensors_write(arena_printf(arena, "%s/%s", path, file_names[i]), tensors, n,
-                               &bytes, &hash),
-                 end);
+    for (int i = 0; files && i < CHECKPOINT_FILES; i++) {
         char hex[33];
-        hash_hex(hash, hex);
+        hash_hex(s->hashes[i], hex);
         json_array_append_new(files, json_pack("{s:s, s:I, s:s}", "name", file_names[i], "bytes",
-                                               (json_int_t)bytes, "hash", hex));
+                                               (json_int_t)s->bytes[i], "hash", hex));
     }
-    json_t *manifest = manifest_of(plan, state, extra, json_incref(files));
-    status = manifest ? json_save(arena_printf(arena, "%s/manifest.json", path), manifest)
-                      : status_fail(ERR_MEMORY, "no memory for a manifest");
+    return files;
+}
+
+// Rank 0's: an empty folder with files that have headers.
+static Status make_files(const Saving *s) {
+    TRY(file_make_dirs(s->folder));
+    remove_folder(s->made);
+    if (mkdir(s->made, 0755) < 0 && errno != EEXIST)
+        return status_fail(ERR_IO, "cannot make the folder %s: %s", s->made, strerror(errno));
+    for (int i = 0; i < CHECKPOINT_FILES; i++) {
+        int n;
+        const Tensor *tensors = pieces_tensors(s->pieces, i, &n);
+        TRY(tensors_create(path_of(s, i), tensors, n));
+    }
+    return OK;
+}
+
+static Status fill_files(const Saving *s) {
+    for (int i = 0; i < CHECKPOINT_FILES; i++) {
+        int n, unused;
+        const TensorPiece *pieces = pieces_list(s->pieces, s->memory, i, true, s->arena, &n);
+        const Tensor *tensors = pieces_tensors(s->pieces, i, &unused);
+        TRY(tensors_fill(path_of(s, i), tensors, pieces, n, others(s->memory)));
+    }
+    return OK;
+}
+
+static Status hash_files(Saving *s) {
+    for (int i = 0; i < CHECKPOINT_FILES; i++)
+        if (is_mine(s->memory, i))
+            TRY(tensors_hash(path_of(s, i), others(s->memory), &s->bytes[i], &s->hashes[i]));
+    return OK;
+}
+
+// Everybody's hashes to everybody.
+static Status tell_hashes(Saving *s) {
+    Comm *comm = others(s->memory);
+    if (!comm) return OK;
+    struct Files {
+        int64_t bytes[CHECKPOINT_FILES];
+        Hash hashes[CHECKPOINT_FILES];
+    } own, *all = ARENA_ARRAY(s->arena, struct Files, comm->n_ranks);
+    memcpy(own.bytes, s->bytes, sizeof own.bytes);
+    memcpy(own.hashes, s->hashes, sizeof own.hashes);
+    TRY(comm->api->gather(comm, GROUP_world, &own, all, sizeof own));
+    for (int i = 0; i < CHECKPOINT_FILES; i++) {
+        s->bytes[i] = all[i % comm->n_ranks].bytes[i];
+        s->hashes[i] = all[i % comm->n_ranks].hashes[i];
+    }
+    return OK;
+}
+
+// Rank 0's: the manifest, then the name.
+static Status complete(const Saving *s, const Plan *plan, Hash plans, const TrainState *state,
+                       const json_t *extra) {
+    json_t *manifest = manifest_of(plan, plans, state, extra, list_files(s));
+    Status status = manifest ? json_save(arena_printf(s->arena, "%s/manifest.json", s->made), manifest)
+                             : status_fail(ERR_MEMORY, "no memory for a manifest");
     json_decref(manifest);
-    if (status == OK) status = sync_folder(path);
-end:
-    json_decref(files);
-    return status;
+    TRY(status);
+    TRY(sync_folder(s->made));
+    const char *final = arena_printf(s->arena, "%s/%s", s->folder, s->name),
+               *old = arena_printf(s->arena, "%s/old-%s", s->folder, s->name);
+    remove_folder(old);
+    rename(final, old); // there is one when a run is resumed from before it
+    if (rename(s->made, final) < 0)
+        return status_fail(ERR_IO, "cannot rename %s: %s", s->made, strerror(errno));
+    TRY(sync_folder(s->folder));
+    const char *line = arena_printf(s->arena, "%s\n", s->name);
+    return file_write_atomic(arena_printf(s->arena, "%s/latest", s->folder), line, strlen(line));
+}
+
+// A step that one rank may not get through ends with an agreement.
+static Status save_together(Saving *s, const Plan *plan, const TrainState *state, const json_t *extra) {
+    const TrainMemory *memory = s->memory;
+    Hash plans;
+    TRY(pieces_open(plan, memory->comm, s->arena, &s->pieces));
+    TRY(hash_plans(plan, memory, s->arena, &plans));
+    TRY(agree(memory, is_first(memory) ? make_files(s) : OK));
+    TRY(agree(memory, fill_files(s)));
+    TRY(agree(memory, hash_files(s)));
+    TRY(tell_hashes(s));
+    return agree(memory, is_first(memory) ? complete(s, plan, plans, state, extra) : OK);
 }
 
 // Removes what is not to stay; a step past this one is of a future left. A folder loses its name
@@ -203,30 +280,12 @@ static void prune(Arena *arena, const char *folder, int64_t step, CheckpointKeep
 Status checkpoint_save(const char *run, const Plan *plan, const TrainMemory *memory,
                        const TrainState *state, const json_t *extra, CheckpointKeep keep) {
     Arena *arena = arena_create();
-    const char *folder = steps_folder(arena, run),
-               *name = arena_printf(arena, "step-%lld", (long long)state->step);
-    const char *made = arena_printf(arena, "%s/tmp-%s", folder, name);
-    const char *final = arena_printf(arena, "%s/%s", folder, name),
-               *old = arena_printf(arena, "%s/old-%s", folder, name);
-    Status status;
-    TRY_GOTO(file_make_dirs(folder), end);
-    remove_folder(made);
-    status = write_folder(arena, made, plan, memory, state, extra);
-    if (status != OK) {
-        remove_folder(made);
-        goto end;
-    }
-    remove_folder(old);
-    rename(final, old); // there is one when a run is resumed from before it
-    if (rename(made, final) < 0) {
-        status = status_fail(ERR_IO, "cannot rename %s: %s", made, strerror(errno));
-        goto end;
-    }
-    TRY_GOTO(sync_folder(folder), end);
-    const char *line = arena_printf(arena, "%s\n", name);
-    TRY_GOTO(file_write_atomic(arena_printf(arena, "%s/latest", folder), line, strlen(line)), end);
-    prune(arena, folder, state->step, keep);
-end:
+    Saving saving = { .arena = arena, .memory = memory, .folder = steps_folder(arena, run) };
+    saving.name = arena_printf(arena, "step-%lld", (long long)state->step);
+    saving.made = arena_printf(arena, "%s/tmp-%s", saving.folder, saving.name);
+    Status status = save_together(&saving, plan, state, extra);
+    if (is_first(memory) && status == OK) prune(arena, saving.folder, state->step, keep);
+    if (is_first(memory) && status != OK && status != ERR_RANK) remove_folder(saving.made);
     arena_destroy(arena);
     return status;
 }
@@ -266,8 +325,12 @@ static Status match_tensors(const char *path, const TensorFile *file, const Tens
 }
 
 // Size and hash of one file as its manifest has them.
+static void say_alive(void *comm) {
+    comm_at(comm, "reading a checkpoint");
+}
+
 static Status verify_file(const char *path, const char *name, const json_t *manifest,
-                          const TensorFile *file) {
+                          const TensorFile *file, Comm *comm) {
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(manifest, "files"), i, entry) {
@@ -279,7 +342,7 @@ static Status verify_file(const char *path, const char *name, const json_t *mani
                 ERR_FORMAT, "%s has %zu bytes, its manifest says %lld: it is truncated or damaged",
                 path, file->bytes, (long long)bytes);
         char hex[33];
-        hash_hex(hash_bytes(file->map, file->bytes), hex);
+        hash_hex(hash_long(file->map, file->bytes, say_alive, comm), hex);
         const char *hash = json_string_value(json_object_get(entry, "hash"));
         if (!hash || strcmp(hash, hex))
             return status_fail(ERR_FORMAT,
@@ -317,29 +380,59 @@ static Status read_manifest(const char *path, CheckpointInfo *out) {
     return OK;
 }
 
+typedef struct Loading {
+    Arena *arena;
+    const char *folder;
+    const TrainMemory *memory;
+    Pieces *pieces;
+    int n_files;
+    TensorFile files[CHECKPOINT_FILES];
+} Loading;
+
+// Changes nothing but *l and *out.
+static Status check_folder(Loading *l, CheckpointInfo *out) {
+    TRY(read_manifest(arena_printf(l->arena, "%s/manifest.json", l->folder), out));
+    for (int i = 0; i < l->n_files; i++) {
+        const char *path = arena_printf(l->arena, "%s/%s", l->folder, file_names[i]);
+        TRY(tensors_open(path, l->arena, &l->files[i]));
+        if (is_mine(l->memory, i))
+            TRY(verify_file(path, file_names[i], out->manifest, &l->files[i], others(l->memory)));
+        int n;
+        const Tensor *wanted = pieces_tensors(l->pieces, i, &n);
+        TRY(match_tensors(path, &l->files[i], wanted, n, l->memory->moment1));
+    }
+    return OK;
+}
+
+static void take_pieces(const Loading *l) {
+    for (int i = 0; i < l->n_files; i++) {
+        int n, unused;
+        const TensorPiece *pieces = pieces_list(l->pieces, l->memory, i, false, l->arena, &n);
+        const Tensor *tensors = pieces_tensors(l->pieces, i, &unused);
+        for (int k = 0; k < n; k++) {
+            const Tensor *found = tensors_find(&l->files[i], tensors[pieces[k].tensor].name);
+            memcpy(pieces[k].memory, (const char *)found->at + pieces[k].at, (size_t)pieces[k].bytes);
+            comm_at(others(l->memory), "reading a checkpoint");
+        }
+    }
+}
+
+static Status load_folder(Loading *l, const Plan *plan, CheckpointInfo *out) {
+    TRY(pieces_open(plan, l->memory->comm, l->arena, &l->pieces));
+    TRY(agree(l->memory, check_folder(l, out)));
+    take_pieces(l);
+    return OK;
+}
+
 Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan,
                        const TrainMemory *memory, CheckpointInfo *out) {
     *out = (CheckpointInfo) { 0 };
-    TensorFile files[N_FILES] = { 0 };
-    Tensor *wanted[N_FILES];
-    int n_wanted[N_FILES], n_files = memory->moment1 ? N_FILES : 1;
-    Status status;
-    TRY_GOTO(read_manifest(arena_printf(arena, "%s/manifest.json", folder), out), end);
-    for (int i = 0; i < n_files; i++) {
-        const char *path = arena_printf(arena, "%s/%s", folder, file_names[i]);
-        TRY_GOTO(tensors_open(path, arena, &files[i]), end);
-        TRY_GOTO(verify_file(path, file_names[i], out->manifest, &files[i]), end);
-        wanted[i] = list_tensors(arena, plan, memory_of(memory, i), i > 0, &n_wanted[i]);
-        TRY_GOTO(match_tensors(path, &files[i], wanted[i], n_wanted[i], memory->moment1), end);
-    }
-    for (int i = 0; i < n_files; i++)
-        for (int k = 0; k < n_wanted[i]; k++)
-            memcpy((void *)(uintptr_t)wanted[i][k].at,
-                   tensors_find(&files[i], wanted[i][k].name)->at, (size_t)wanted[i][k].bytes);
+    Loading loading = { .arena = arena, .folder = folder, .memory = memory,
+                        .n_files = memory->moment1 ? CHECKPOINT_FILES : 1 };
+    Status status = load_folder(&loading, plan, out);
     const char *slash = strrchr(folder, '/');
     out->name = arena_strdup(arena, slash ? slash + 1 : folder);
-end:
-    for (int i = 0; i < N_FILES; i++) tensors_close(&files[i]);
+    for (int i = 0; i < CHECKPOINT_FILES; i++) tensors_close(&loading.files[i]);
     if (status != OK) {
         json_decref(out->manifest);
         out->manifest = NULL;
@@ -360,27 +453,46 @@ static Status latest_step(Arena *arena, const char *folder, const Steps *steps, 
     return OK;
 }
 
-Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const TrainMemory *memory,
-                       CheckpointInfo *out) {
+// Steps to try, newest first.
+static Status list_tries(const char *run, Arena *arena, Steps *out) {
     const char *folder = steps_folder(arena, run);
-    Steps steps;
-    TRY(list_steps(arena, folder, false, &steps));
-    if (!steps.n)
+    TRY(list_steps(arena, folder, false, out));
+    if (!out->n)
         return status_fail(
             ERR_INPUT,
             "%s holds no checkpoint\n  hint: expected %s/step-N, as 'moec train --out' makes it",
             run, folder);
     int64_t latest;
-    TRY(latest_step(arena, folder, &steps, &latest));
+    int kept = 0;
+    TRY(latest_step(arena, folder, out, &latest));
+    for (int i = 0; i < out->n; i++)
+        if (out->at[i] <= latest) out->at[kept++] = out->at[i];
+    out->n = kept;
+    return OK;
+}
+
+// Rank 0's, should others see more or fewer by now.
+static Status share_steps(Comm *comm, Arena *arena, Steps *steps) {
+    TRY(comm_first(comm, &steps->n, sizeof steps->n));
+    int64_t *at = ARENA_ARRAY(arena, int64_t, steps->n + 1);
+    if (comm->rank == 0) memcpy(at, steps->at, sizeof *at * (size_t)steps->n);
+    steps->at = at;
+    return comm_first(comm, at, (int64_t)sizeof *at * steps->n);
+}
+
+Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const TrainMemory *memory,
+                       CheckpointInfo *out) {
+    Steps steps = { 0 };
+    TRY(agree(memory, is_first(memory) ? list_tries(run, arena, &steps) : OK));
+    if (memory->comm) TRY(share_steps(memory->comm, arena, &steps));
     Status status = OK;
     for (int i = 0; i < steps.n; i++) {
-        if (steps.at[i] > latest) continue;
-        const char *path = arena_printf(arena, "%s/step-%lld", folder, (long long)steps.at[i]);
+        const char *path =
+            arena_printf(arena, "%s/step-%lld", steps_folder(arena, run), (long long)steps.at[i]);
         status = checkpoint_read(path, arena, plan, memory, out);
         if (status == OK) return OK;
-        if (status == ERR_MEMORY) break; // that says nothing of the checkpoint
-        bool more = i + 1 < steps.n;
-        if (more) log_warn("checkpoint passed over: %s", status_message());
+        if (status == ERR_MEMORY || status == ERR_RANK) break; // that says nothing of the checkpoint
+        if (i + 1 < steps.n && is_first(memory)) log_warn("checkpoint passed over: %s", status_message());
     }
     return status_trail(status, __FILE__, __LINE__);
 }

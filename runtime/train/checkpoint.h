@@ -9,12 +9,15 @@
 // is an entry per expert, "ADDRESS.expert.E": no layout shows. A checkpoint is written in a folder
 // of another name, synced, and renamed, so a folder named step-N is whole or was damaged later;
 // reading checks everything, and falls back to the one before.
+//
+// Of many ranks each writes what it owns into its place in the files, and reads what it has; nothing is
+// gathered. Rank 0 does the rest: headers before, the manifest once everybody has synced.
 #ifndef MOEC_CHECKPOINT_H
 #define MOEC_CHECKPOINT_H
 
 #include <jansson.h>
 
-#include "runtime/plan/plan.h"
+#include "runtime/comm/comm.h"
 
 /* safetensors.c: u64 header length, JSON header, packed little-endian data --------------------- */
 
@@ -22,8 +25,8 @@ typedef struct Tensor {
     const char *name;
     int n_dims;
     int64_t dims[PLAN_MAX_DIMS];
-    const float *at;             // F32, the only type written
-    int64_t bytes;
+    const float *at;             // F32, the only type written; of files that are read
+    int64_t bytes, offset;       // offset: in the data of a file to write
 } Tensor;
 
 typedef struct TensorFile {
@@ -33,8 +36,18 @@ typedef struct TensorFile {
     Held held;
 } TensorFile;
 
-// Writes and syncs. The tensors' order is kept.
-Status tensors_write(const char *path, const Tensor *tensors, int n, uint64_t *bytes, Hash *hash);
+// A part of a tensor, in memory.
+typedef struct TensorPiece {
+    int tensor;
+    int64_t at, bytes;
+    float *memory;
+} TensorPiece;
+
+// A file is made, then filled by whoever has what belongs in it, then hashed. The tensors' order is kept.
+// Each syncs. comm (NULL: one rank) hears that it goes on.
+Status tensors_create(const char *path, const Tensor *tensors, int n);
+Status tensors_fill(const char *path, const Tensor *tensors, const TensorPiece *pieces, int n, Comm *comm);
+Status tensors_hash(const char *path, Comm *comm, int64_t *bytes, Hash *hash);
 // Maps the file and checks its structure: header, types, shapes, data covered exactly once.
 Status tensors_open(const char *path, Arena *arena, TensorFile *out);
 void tensors_close(TensorFile *file);                          // zeroed is fine
@@ -51,8 +64,12 @@ typedef struct TrainState {
     int64_t skipped;             // steps skipped
 } TrainState;
 
-// The memory of a run's parameters; moments are NULL where only weights matter.
-typedef struct TrainMemory { float *weights, *moment1, *moment2; } TrainMemory;
+// Where a rank's parameters are; moments are NULL where only weights matter. All ranks of `comm` (NULL:
+// one rank) save and load together.
+typedef struct TrainMemory {
+    float *weights, *moment1, *moment2, *master; // regions
+    Comm *comm;
+} TrainMemory;
 
 typedef struct CheckpointInfo {
     TrainState state;
@@ -74,6 +91,17 @@ Status checkpoint_load(const char *run, Arena *arena, const Plan *plan, const Tr
 Status checkpoint_read(const char *folder, Arena *arena, const Plan *plan,
                        const TrainMemory *memory, CheckpointInfo *out);
 Status checkpoint_any(const char *run, bool *any);
+
+/* pieces.c: the tensors of a checkpoint's files, and the parts of them that are a rank's -------- */
+
+enum { CHECKPOINT_FILES = 3 };   // weights, moment1, moment2
+
+typedef struct Pieces Pieces;
+Status pieces_open(const Plan *plan, Comm *comm, Arena *arena, Pieces **out);
+const Tensor *pieces_tensors(const Pieces *pieces, int file, int *n);
+// What this rank reads, or writes.
+const TensorPiece *pieces_list(const Pieces *pieces, const TrainMemory *memory, int file, bool writing,
+                               Arena *arena, int *n);
 
 /* json.c: JSON files whose damage shows -------------------------------------------------------- */
 

@@ -49,31 +49,16 @@ static Status read_text(MetricSet *set, const char *text, int stage) {
     return OK;
 }
 
-// Texts of the stages, as long as the longest.
-static Status gather_texts(MetricSet *set, const Text *own, char **out, int64_t *bytes) {
-    Comm *comm = set->comm;
-    int stages = comm_members(comm, GROUP_pp);
-    int64_t length = (int64_t)own->bytes + 1, *lengths = ARENA_ARRAY(set->arena, int64_t, stages);
-    TRY(comm->api->gather(comm, GROUP_pp, &length, lengths, sizeof length));
-    for (int i = 0; i < stages; i++) length = max_i64(length, lengths[i]);
-    char *padded = ARENA_ARRAY(set->arena, char, length);
-    memcpy(padded, text_cstr(own), own->bytes);
-    *out = ARENA_ARRAY(set->arena, char, length * stages);
-    *bytes = length;
-    return comm->api->gather(comm, GROUP_pp, padded, *out, length);
-}
-
 Status metric_set_open(const Exec *exec, const PlanProgram *program, Arena *arena, MetricSet *out) {
     *out = (MetricSet){ .exec = exec, .program = program, .comm = exec_host(exec), .arena = arena };
     Text own = { 0 };
     describe(exec, program, &own);
-    char *texts = NULL;
-    int64_t bytes = 0;
-    Status status = gather_texts(out, &own, &texts, &bytes);
+    char **texts = NULL;
+    Status status = comm_texts(out->comm, GROUP_pp, text_cstr(&own), arena, &texts);
     text_finish(&own);
     TRY(status);
     for (int stage = 0; stage < comm_members(out->comm, GROUP_pp); stage++)
-        TRY(read_text(out, texts + stage * bytes, stage));
+        TRY(read_text(out, texts[stage], stage));
     out->own = ARENA_ARRAY(arena, float, out->record + 1);
     out->all = ARENA_ARRAY(arena, float, out->record * out->comm->n_ranks + 1);
     for (uint32_t i = 0; i < out->n; i++)

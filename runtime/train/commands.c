@@ -156,11 +156,14 @@ static Status session_open(const Options *options, const char *run, bool for_sam
         return status_fail(ERR_INTERRUPTED, "interrupted while the kernels were compiled\n"
                                             "  hint: the same command starts again");
     TRY(status);
-    TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights) };
+    TrainMemory memory = { .weights = exec_region(out->exec, REGION_weights),
+                           .master = exec_region(out->exec, REGION_master),
+                           .comm = exec_host(out->exec) };
     CheckpointInfo info;
     TRY(checkpoint_load(run, out->arena, out->plan, &memory, &info));
     json_decref(info.manifest);
     TRY(exec_upload(out->exec, REGION_weights));
+    TRY(exec_upload(out->exec, REGION_master));
     TRY(exec_pack(out->exec));
     progress_say(&out->progress, "%s, %s", out->plan->model, info.name);
     return OK;

@@ -36,7 +36,6 @@ static void add_json_string(Text *out, const char *string) {
 }
 
 static void print_header(const Tensor *tensors, int n, Text *out) {
-    int64_t at = 0;
     text_add(out, "{\"__metadata__\":{\"format\":\"moec\"}");
     for (int i = 0; i < n; i++) {
         text_add(out, ",");
@@ -44,55 +43,90 @@ static void print_header(const Tensor *tensors, int n, Text *out) {
         text_add(out, ":{\"dtype\":\"F32\",\"shape\":[");
         for (int d = 0; d < tensors[i].n_dims; d++)
             text_printf(out, "%s%lld", d ? "," : "", (long long)tensors[i].dims[d]);
-        text_printf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-                    (long long)(at + tensors[i].bytes));
-        at += tensors[i].bytes;
+        text_printf(out, "],\"data_offsets\":[%lld,%lld]}", (long long)tensors[i].offset,
+                    (long long)(tensors[i].offset + tensors[i].bytes));
     }
     text_add(out, "}");
     while (out->bytes % 8) text_add(out, " ");
 }
 
-static bool write_bytes(int fd, const void *from, size_t n) {
-    const char *at = from;
+static bool write_at(int fd, const void *from, int64_t n, int64_t at) {
+    const char *bytes = from;
     while (n) {
-        ssize_t done = write(fd, at, n < (size_t)1 << 30 ? n : (size_t)1 << 30);
+        ssize_t done = pwrite(fd, bytes, (size_t)n, at);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return false;
+        bytes += done;
         at += done;
-        n -= (size_t)done;
+        n -= done;
     }
     return true;
 }
 
-static Status hash_file(const char *path, int fd, uint64_t bytes, Hash *hash) {
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return status_fail(status_errno(errno), "cannot read back %s: %s", path, strerror(errno));
-    *hash = hash_bytes(map, bytes);
-    munmap(map, bytes);
-    return OK;
-}
-
-Status tensors_write(const char *path, const Tensor *tensors, int n, uint64_t *bytes, Hash *hash) {
+Status tensors_create(const char *path, const Tensor *tensors, int n) {
     Text header = { 0 };
     print_header(tensors, n, &header);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        text_finish(&header);
-        return write_failed(path, errno);
-    }
     uint64_t length = header.bytes;
-    *bytes = sizeof length + length;
-    bool good = write_bytes(fd, &length, sizeof length) && write_bytes(fd, header.at, header.bytes);
-    for (int i = 0; good && i < n; i++) {
-        good = write_bytes(fd, tensors[i].at, (size_t)tensors[i].bytes);
-        *bytes += (uint64_t)tensors[i].bytes;
-    }
-    good = good && fsync(fd) == 0;
-    Status status = good ? hash_file(path, fd, *bytes, hash) : write_failed(path, errno);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    bool good = fd >= 0 && write_at(fd, &length, sizeof length, 0) &&
+                write_at(fd, header.at, (int64_t)length, sizeof length) && fsync(fd) == 0;
+    Status status = good ? OK : write_failed(path, errno);
     text_finish(&header);
+    if (fd >= 0 && close(fd) < 0 && status == OK) status = write_failed(path, errno);
+    return status;
+}
+
+static void say_alive(void *comm) {
+    comm_at(comm, "writing or reading a checkpoint");
+}
+
+// Where other ranks wait, it is synced as it goes: a disk takes a while.
+static bool write_piece(int fd, const TensorPiece *piece, int64_t to, Comm *comm, int64_t *unsynced) {
+    enum { PART = 64 << 20 };
+    for (int64_t at = 0; at < piece->bytes; at += PART) {
+        int64_t bytes = min_i64(piece->bytes - at, PART);
+        if (!write_at(fd, (const char *)piece->memory + at, bytes, to + at)) return false;
+        *unsynced += bytes;
+        if (!comm || *unsynced < PART) continue;
+        if (fdatasync(fd) < 0) return false;
+        *unsynced = 0;
+        say_alive(comm);
+    }
+    return true;
+}
+
+Status tensors_fill(const char *path, const Tensor *tensors, const TensorPiece *pieces, int n,
+                    Comm *comm) {
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return write_failed(path, errno);
+    uint64_t length = 0;
+    int64_t unsynced = 0;
+    bool good = pread(fd, &length, sizeof length, 0) == sizeof length;
+    int64_t data = (int64_t)(sizeof length + length);
+    for (int i = 0; good && i < n; i++)
+        good = write_piece(fd, &pieces[i], data + tensors[pieces[i].tensor].offset + pieces[i].at, comm,
+                           &unsynced);
+    good = good && fsync(fd) == 0;
+    Status status = good ? OK : write_failed(path, errno);
     if (close(fd) < 0 && status == OK) status = write_failed(path, errno);
     return status;
+}
+
+Status tensors_hash(const char *path, Comm *comm, int64_t *bytes, Hash *hash) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    void *map = MAP_FAILED;
+    if (fd >= 0 && fstat(fd, &info) == 0)
+        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    Status status = OK;
+    if (map == MAP_FAILED)
+        status = status_fail(status_errno(errno), "cannot read back %s: %s", path, strerror(errno));
+    if (fd >= 0) close(fd);
+    TRY(status);
+    *bytes = info.st_size;
+    *hash = hash_long(map, (size_t)info.st_size, say_alive, comm);
+    munmap(map, (size_t)info.st_size);
+    return OK;
 }
 
 /* Reading -------------------------------------------------------------------------------------- */

@@ -73,10 +73,11 @@ Status train_open_data(const Options *options, const Plan *plan, Data **out) {
 
 TrainMemory train_memory(const Exec *exec) {
     return (TrainMemory) { exec_region(exec, REGION_weights), exec_region(exec, REGION_moment1),
-                           exec_region(exec, REGION_moment2) };
+                           exec_region(exec, REGION_moment2), exec_region(exec, REGION_master),
+                           exec_host(exec) };
 }
 
-static const Region kept[] = { REGION_weights, REGION_moment1, REGION_moment2 };
+static const Region kept[] = { REGION_weights, REGION_moment1, REGION_moment2, REGION_master };
 
 Status train_download(Exec *exec) {
     for (int i = 0; i < COUNT_OF(kept); i++) TRY(exec_download(exec, kept[i]));
@@ -221,7 +222,8 @@ static Status set_parameters(Trainer *t) {
     TRY(exec_init(t->exec, (uint64_t)t->options->seed));
     // A run without a checkpoint was killed before its first: it starts again.
     bool any = false;
-    if (t->job->resume) TRY(checkpoint_any(t->job->run, &any));
+    if (t->job->resume) TRY(comm_agree(t->comm, checkpoint_any(t->job->run, &any)));
+    TRY(comm_first(t->comm, &any, sizeof any));
     return any ? restore(t) : OK;
 }
 

@@ -36,13 +36,13 @@ static void set_up(void) {
     plan->model = "fuzz";
     *ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params) =
         (PlanParam) { .name = "a", .n_dims = 1, .dims = { 2 } };
-    static const float numbers[2];
-    Tensor tensor = { "a", 1, { 2 }, numbers, sizeof numbers };
+    static float numbers[2];
+    Tensor tensor = { .name = "a", .n_dims = 1, .dims = { 2 }, .bytes = sizeof numbers };
+    TensorPiece piece = { .bytes = sizeof numbers, .memory = numbers };
     char name[256];
     snprintf(name, sizeof name, "%s/weights.safetensors", folder);
-    uint64_t bytes;
-    Hash hash;
-    if (tensors_write(name, &tensor, 1, &bytes, &hash) != OK) abort();
+    if (tensors_create(name, &tensor, 1) != OK || tensors_fill(name, &tensor, &piece, 1, NULL) != OK)
+        abort();
 }
 
 static void try_tensors(const char *path, Arena *arena) {

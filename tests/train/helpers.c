@@ -67,6 +67,17 @@ size_t gzip_bytes(const void *bytes, size_t n, uint8_t *out, size_t cap) {
     return z.total_out;
 }
 
+Status write_tensors(const char *path, Tensor *tensors, int n) {
+    TensorPiece pieces[8];
+    assert_true(n <= COUNT_OF(pieces));
+    for (int i = 0; i < n; i++) {
+        tensors[i].offset = i ? tensors[i - 1].offset + tensors[i - 1].bytes : 0;
+        pieces[i] = (TensorPiece){ i, 0, tensors[i].bytes, (float *)(uintptr_t)tensors[i].at };
+    }
+    TRY(tensors_create(path, tensors, n));
+    return tensors_fill(path, tensors, pieces, n, NULL);
+}
+
 void expect_failure(Status status, Status expected, const char *part) {
     if (status != expected) print_error("found status %d: %s\n", status, status_message());
     assert_int_equal(status, expected);

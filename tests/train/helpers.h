@@ -18,6 +18,8 @@ void write_file(const char *path, const void *bytes, size_t n);
 char *read_whole(const char *path, size_t *n);                 // owned by the helpers
 size_t gzip_bytes(const void *bytes, size_t n, uint8_t *out, size_t cap); // one member
 
+// A file of the tensors; `at` has their numbers.
+Status write_tensors(const char *path, Tensor *tensors, int n);
 // The status is as expected and the message holds `part`.
 void expect_failure(Status status, Status expected, const char *part);
 #define EXPECT_OK(call) expect_ok((call), #call)
