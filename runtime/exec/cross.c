@@ -47,10 +47,28 @@ void cross_release(Exec *exec) {
             exec->api->release_host(exec->device, exec->bounce[i], exec->bounce_bytes);
 }
 
+static bool reaches_stages(const Comm *comm, PlanGroup group) {
+    return comm->mesh.size[AXIS_pp] > 1 && (group == GROUP_pp || group == GROUP_world);
+}
+
+// What this rank gives others.
+static void count(Exec *exec, const PlanInstr *instr, int64_t bytes) {
+    PlanMove move = instr->op == PLAN_gather ? MOVE_gather : instr->op == PLAN_exchange ? MOVE_exchange : MOVE_send;
+    PlanGroup group = (PlanGroup)instr->group;
+    const Comm *comm = exec->comm;
+    bool gives = instr->op == PLAN_gather || instr->op == PLAN_exchange || instr->op == PLAN_send;
+    for (int i = 0, n = comm_members(comm, group); gives && i < n; i++) {
+        int rank = comm_world_rank(comm, group, i);
+        if (instr->op == PLAN_send ? rank != comm_on_stage(comm, instr->peer) : rank == comm->rank) continue;
+        exec->moved.bytes[move][reaches_stages(comm, group)] += instr->op == PLAN_exchange ? (double)(bytes / n) : (double)bytes;
+    }
+}
+
 static Status move(Exec *exec, const PlanInstr *instr, const void *from, void *to, int64_t bytes,
                    void **ticket) {
     Comm *comm = exec->comm;
     PlanGroup group = (PlanGroup)instr->group;
+    count(exec, instr, bytes);
     switch ((PlanOp)instr->op) {
     case PLAN_barrier: return comm->api->barrier(comm, group);
     case PLAN_gather: return comm->api->gather(comm, group, from, to, bytes);

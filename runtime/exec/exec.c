@@ -358,6 +358,10 @@ int exec_graph_nodes(const Exec *exec, const PlanProgram *program) {
     return exec->graph_nodes[program - exec->plan->programs];
 }
 
+PlanTraffic exec_moved(const Exec *exec) {
+    return exec->moved;
+}
+
 int64_t exec_touched(const Exec *exec, Region region) {
     return exec->api->resident(exec->device, exec->regions[region],
                                exec->plan->region_bytes[region]);

@@ -67,6 +67,8 @@ int exec_graph_nodes(const Exec *exec, const PlanProgram *program);
 // Seconds each instruction of the program has taken so far, which the caller may set to zero; NULL
 // without ExecOptions.profile.
 double *exec_profile(const Exec *exec, const PlanProgram *program);
+// Bytes that this rank's instructions have given others so far; what kernels put and get is not seen.
+PlanTraffic exec_moved(const Exec *exec);
 // Bytes of each region that memory backs, for the check of predicted peak against use: on a CPU
 // pages that were touched (mincore), on a GPU all.
 int64_t exec_touched(const Exec *exec, Region region);

@@ -61,6 +61,7 @@ struct Exec {
     uint32_t n_sends;
     void *bounce[2];          // out, in; where kernels do not work in the host's memory
     int64_t bounce_bytes;
+    PlanTraffic moved;        // so far
     int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
     Held held;                // what lies on the device
 };

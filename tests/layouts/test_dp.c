@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static WorldJob job_of(const char *spec, const char *set, int dp) {
     WorldJob job = { .spec = spec, .microbatch = 2, .microbatches = 2, .steps = 6, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true };
@@ -74,9 +75,83 @@ static void test_deepseek(void **state) {
     compare("deepseek", &job, false);
 }
 
+// A gradient that is not finite on one rank: the step is skipped by all.
+static void test_spoilt(void **state) {
+    (void)state;
+    WorldJob job = job_of("moe.lua", "microbatch", 2), clean = job;
+    job.spoil = job.steps = 2;
+    clean.steps = 1;
+    World *a = world_run(&job), *b = world_run(&clean);
+    for (int i = 0; i < a->n_ranks; i++) {
+        assert_true(a->ranks[i].skipped == 1);
+        assert_false(isfinite(a->ranks[i].grad_norm));
+        assert_true(b->ranks[i].skipped == 0);
+    }
+    for (uint32_t i = 0; i < a->n_params; i++) { // as the first step left them
+        const WorldParam *x = &a->params[i], *y = world_param(b, x->name);
+        if (!x->is_state) assert_memory_equal(x->weights, y->weights, (size_t)x->n * sizeof *x->weights);
+    }
+    world_free(a), world_free(b);
+}
+
+// Of fp32, beside copies as kernels read them: 4 bytes of gradient per number, and 12 / dp of master and
+// moments. Padding apart: what the plan says is what a step touches and moves.
+static void test_bytes(void **state) {
+    (void)state;
+    WorldJob job = job_of("moe.lua", "microbatch", 4);
+    job.bucket = 8 << 10;
+    World *world = world_run(&job);
+    const Plan *plan = world->plans[0];
+    int64_t numbers = 0, direct = 0, states = 0, page = sysconf(_SC_PAGESIZE);
+    assert_true(plan->n_buckets > 4);
+    for (uint32_t i = 0; i < plan->n_params; i++) {
+        const PlanParam *param = &plan->params[i];
+        if (param->is_state) states += round_up(4 * plan_numbers(param), PLAN_GRAIN);
+        else numbers += plan_numbers(param);
+    }
+    for (uint32_t i = 0; i < plan->n_buckets; i++)
+        if (plan->buckets[i].weights >= 0) direct += plan->buckets[i].bytes;
+    int64_t grads = plan->region_bytes[REGION_grads], most_padding = (int64_t)(plan->n_params + 4 * plan->n_buckets) * PLAN_GRAIN;
+    assert_true(grads >= 4 * numbers && grads <= 4 * numbers + most_padding);
+    assert_int_equal(plan->region_bytes[REGION_master], grads / 4);
+    assert_int_equal(plan->region_bytes[REGION_moment1], grads / 4);
+    assert_int_equal(plan->region_bytes[REGION_moment2], grads / 4);
+    assert_int_equal(plan->region_bytes[REGION_weights], direct + states);
+    for (int i = 0; i < world->n_ranks; i++) {
+        for (int r = 0; r < N_REGIONS; r++) {
+            int64_t bytes = plan->region_bytes[r], used = world->ranks[i].touched[r];
+            assert_true(used <= round_up(bytes, page));
+            if (r != REGION_io && r != REGION_scalars && r != REGION_totals) assert_true(used >= bytes - page);
+        }
+        PlanTraffic traffic;
+        plan_traffic(plan, plan_program(plan, "step"), &traffic);
+        for (int move = 0; move < N_MOVES; move++)
+            for (int link = 0; link < N_LINKS; link++)
+                assert_true(world->ranks[i].moved.bytes[move][link] == job.steps * traffic.bytes[move][link]);
+        assert_true(traffic.bytes[MOVE_exchange][LINK_stage] == (double)(grads * 3 / 4));
+    }
+    world_free(world);
+}
+
+// The run does not depend on how parameters are cut into buckets, but for the order in which squares of
+// gradients are added up.
+static void test_bucket_sizes(void **state) {
+    (void)state;
+    WorldJob job = job_of("moe.lua", "microbatch", 3);
+    job.clip = 0;
+    World *a = world_run(&job);
+    job.bucket = 1;
+    World *b = world_run(&job);
+    assert_true(b->plans[0]->n_buckets > a->plans[0]->n_buckets);
+    world_equal_bits(a, b);
+    world_free(a), world_free(b);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe), cmocka_unit_test(test_global_balance),
-                                        cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek) };
+                                        cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek),
+                                        cmocka_unit_test(test_spoilt), cmocka_unit_test(test_bytes),
+                                        cmocka_unit_test(test_bucket_sizes) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }

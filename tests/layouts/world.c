@@ -215,6 +215,7 @@ static double losses_of(Exec *exec, const PlanProgram *step) {
 static Status run_steps(Rank *r, Exec *exec) {
     const PlanProgram *step = plan_program(r->plan, "step");
     TRY(exec_init(exec, SEED));
+    PlanTraffic before = exec_moved(exec);
     for (r->step = 0; r->step < r->job->steps; r->step++) {
         set_scalars(r, exec_scalars(exec));
         TRY(exec_run(exec, step, fill, r));
@@ -227,6 +228,8 @@ static Status run_steps(Rank *r, Exec *exec) {
     WorldRank *to = &r->world->ranks[r->comm->rank];
     to->skipped = exec_scalars(exec)[SCALAR_skipped];
     to->grad_norm = exec_scalars(exec)[SCALAR_grad_norm];
+    to->moved = exec_moved(exec);
+    for (int i = 0; i < N_MOVES * N_LINKS; i++) (&to->moved.bytes[0][0])[i] -= (&before.bytes[0][0])[i];
     for (int region = 0; region < N_REGIONS; region++)
         if (r->plan->region_bytes[region]) to->touched[region] = exec_touched(exec, (Region)region);
     return OK;

@@ -47,6 +47,7 @@ typedef struct WorldMetric {
 // What a rank's run touched and moved, for the predictions of its plan.
 typedef struct WorldRank {
     int64_t touched[N_REGIONS];
+    PlanTraffic moved;           // by all steps
     float skipped, grad_norm;    // of the last step
 } WorldRank;
 
