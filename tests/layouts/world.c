@@ -276,6 +276,11 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
     return plan;
 }
 
+Plan *world_plan(const WorldJob *job, int stage) {
+    Layout layout = job->layout.pp ? job->layout : layout_single();
+    return make_plan(job, &layout, stage);
+}
+
 static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
     Comm **comms = ARENA_ARRAY(world->arena, Comm *, world->n_ranks);
     Rank *ranks = ARENA_ARRAY(world->arena, Rank, world->n_ranks);

@@ -65,6 +65,7 @@ typedef struct World {
 // Fails the test when something does not work. Free with world_free.
 World *world_run(const WorldJob *job);
 void world_free(World *world);
+Plan *world_plan(const WorldJob *job, int stage);              // alone, without running it
 WorldParam *world_param(const World *world, const char *name); // NULL: none
 
 // The largest of |a - b| / |b| over parameters, in the Euclidean norm; `where` names it.
