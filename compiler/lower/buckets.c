@@ -174,3 +174,9 @@ Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset
 int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket) {
     return plan_group_size(l->plan, (PlanGroup)bucket->group);
 }
+
+void lower_bind_part(Lower *l, uint32_t kernel, const PlanParam *param, const PlanBucket *bucket) {
+    Bind *bind = &l->kernels[kernel].binds[l->kernels[kernel].n_binds - 1];
+    bind->offset = param->grad - bucket->offset;
+    bind->bytes = param_bytes(param);
+}

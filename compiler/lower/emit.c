@@ -227,7 +227,8 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
             const Bind *bind = bind_at(l, kernel, i);
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
-                (PlanOperand){ .buffer = buffer, .mode = bind->mode, .step = bind->step, .offset = bind->offset };
+                (PlanOperand){ .buffer = buffer, .mode = bind->mode, .step = bind->step,
+                               .offset = bind->offset, .bytes = bind->bytes };
         }
     }
 }

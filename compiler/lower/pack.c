@@ -83,7 +83,7 @@ static void bind_new(Lower *l, uint32_t kernel, uint32_t node, uint32_t param) {
     bool packed = several && bucket->weights < 0;
     lower_bind(l, kernel, "w", packed ? l->gathered[from].buffer : lower_buffer(l, BUFFER_PARAM, node, 0),
                OPERAND_READ);
-    if (packed) l->kernels[kernel].binds[0].offset = of->grad - bucket->offset;
+    if (packed) lower_bind_part(l, kernel, of, bucket);
     else if (several) lower_after(l, kernel, l->gathered[from].kernel);
 }
 
@@ -164,10 +164,11 @@ static uint32_t emit_buffer(PackProgram *p, PlanBuffer buffer, const int64_t *di
     return program->n_buffers - 1;
 }
 
-static void emit_operand(PackProgram *p, uint32_t buffer, OperandMode mode, int64_t offset) {
+static void emit_operand(PackProgram *p, uint32_t buffer, OperandMode mode, int64_t offset,
+                         int64_t bytes) {
     PlanProgram *program = p->program;
     *ARENA_PUSH(p->l->plan->arena, program->operands, program->n_operands, program->cap_operands) =
-        (PlanOperand){ .buffer = buffer, .mode = (uint8_t)mode, .offset = offset };
+        (PlanOperand){ .buffer = buffer, .mode = (uint8_t)mode, .offset = offset, .bytes = bytes };
 }
 
 static void emit_instr(PackProgram *p, PlanInstr instr, uint32_t n_operands) {
@@ -178,12 +179,13 @@ static void emit_instr(PackProgram *p, PlanInstr instr, uint32_t n_operands) {
 }
 
 // The buffer that a parameter is packed from, and where in it.
-static uint32_t emit_source(PackProgram *p, const PlanParam *param, int64_t *offset) {
+static uint32_t emit_source(PackProgram *p, const PlanParam *param, int64_t *offset, int64_t *bytes) {
     const PlanBucket *bucket = plan_bucket(p->l->plan, param);
     PlanBuffer from = { .name = param->name };
-    *offset = 0;
+    *offset = *bytes = 0;
     if (bucket && bucket->weights < 0 && lower_bucket_ranks(p->l, bucket) > 1) {
         *offset = param->grad - bucket->offset;
+        *bytes = plan_numbers(param) * dtype_bytes(DTYPE_F32);
         return p->gathered;
     }
     from.region = (uint8_t)lower_param_place(p->l, param, &from.offset);
@@ -195,7 +197,7 @@ static bool emit_pack(PackProgram *p, const Pack *pack) {
     const PlanParam *param = lower_param(l, pack->of);
     KernelDesc desc = { .loc = l->from->params[pack->of].loc };
     PlanBuffer to = { .dtype = pack->dtype, .region = REGION_packed, .offset = pack->offset };
-    int64_t dims[PLAN_MAX_DIMS], offset;
+    int64_t dims[PLAN_MAX_DIMS], offset, bytes;
     int n_dims;
     describe_pack(&desc, pack);
     pack_dims(pack, dims, &n_dims);
@@ -205,11 +207,12 @@ static bool emit_pack(PackProgram *p, const Pack *pack) {
     if (codegen_kernel(l->codegen, &desc, &instr.kernel) != OK)
         return lower_fail(l, 0, "%s", status_message());
     const PlanKernel *kernel = &l->plan->kernels[instr.kernel];
-    uint32_t from = emit_source(p, param, &offset), packed = emit_buffer(p, to, dims, n_dims);
+    uint32_t from = emit_source(p, param, &offset, &bytes), packed = emit_buffer(p, to, dims, n_dims);
     emit_instr(p, instr, kernel->n_args);
     for (uint32_t i = 0; i < kernel->n_args; i++) {
         bool read = kernel->args[i].is_const;
-        emit_operand(p, read ? from : packed, read ? OPERAND_READ : OPERAND_WRITE, read ? offset : 0);
+        emit_operand(p, read ? from : packed, read ? OPERAND_READ : OPERAND_WRITE, read ? offset : 0,
+                     read ? bytes : 0);
     }
     return true;
 }
@@ -230,8 +233,8 @@ static void emit_gather(PackProgram *p, uint32_t number) {
             whole = bucket->bytes / dtype_bytes(DTYPE_F32);
     uint32_t from = emit_buffer(p, own, &numbers, 1), to = emit_buffer(p, all, &whole, 1);
     emit_instr(p, (PlanInstr){ .op = PLAN_gather, .group = bucket->group }, 2);
-    emit_operand(p, from, OPERAND_READ, 0);
-    emit_operand(p, to, OPERAND_WRITE, 0);
+    emit_operand(p, from, OPERAND_READ, 0, 0);
+    emit_operand(p, to, OPERAND_WRITE, 0, 0);
     p->gathered = to;
 }
 

@@ -119,7 +119,7 @@ typedef struct Bind {
     uint32_t buffer;
     uint8_t mode;
     int64_t step;   // bytes per trip of the kernel's repeat
-    int64_t offset; // bytes of the buffer before what the kernel is given
+    int64_t offset, bytes; // a part of the buffer, if bytes are not 0
 } Bind;
 
 // Numbers (f32) that belong to no node; `offset` of those that are not placed.
@@ -368,6 +368,8 @@ bool lower_place_params(Lower *l);
 // Where kernels read a parameter that they read as it is.
 Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset);
 int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket);
+// The last bind is of a buffer that holds a whole bucket: the kernel is given the parameter in it.
+void lower_bind_part(Lower *l, uint32_t kernel, const PlanParam *param, const PlanBucket *bucket);
 
 /* emit.c */
 

@@ -190,7 +190,7 @@ static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t
     for (uint32_t k = 0; FENCED && exec->api->on_host && k < instr->n_operands; k++) {
         const PlanOperand *operand = &program->operands[instr->operands + k];
         const PlanBuffer *buffer = &program->buffers[operand->buffer];
-        int64_t whole = buffer->bytes;
+        int64_t whole = operand->bytes ? operand->bytes : buffer->bytes;
         if (buffer->region == REGION_sym) continue;
         fence(args[k], operand->step ? operand->step : whole, closed);
     }

@@ -28,7 +28,8 @@ static Status check_form(const ProgramCheck *c, uint32_t number) {
         REFUSE_CROSSING(c, number, "expected %u operands, found %u", n, instr->n_operands);
     for (uint32_t i = 0; i < n; i++) {
         uint8_t mode = i < form->n_sources ? OPERAND_READ : OPERAND_WRITE;
-        if (operands[i].mode != mode || operands[i].step || operands[i].offset)
+        if (operands[i].mode != mode || operands[i].step || operands[i].offset ||
+            operands[i].bytes)
             REFUSE_CROSSING(c, number, "operand %u: expected mode %s without a step or an offset, found %s", i,
                             plan_mode_words[mode], plan_mode_words[operands[i].mode]);
     }

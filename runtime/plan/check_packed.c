@@ -15,7 +15,7 @@ typedef struct Copy {
 // Where what an operand reads was before it was gathered.
 typedef struct Origin {
     uint8_t region, group; // group: N_GROUPS of what was not gathered
-    int64_t offset, bytes, within; // within: of all members' bytes
+    int64_t offset, bytes, within, n; // within, n: the part of all members' bytes, if not all
     int64_t gathered;      // instruction, -1: none
 } Origin;
 
@@ -31,20 +31,20 @@ static Origin origin_of(const PlanProgram *program, uint32_t number, uint32_t k)
     const PlanInstr *instr = &program->instrs[number];
     const PlanOperand *operand = &program->operands[instr->operands + k];
     const PlanBuffer *buffer = &program->buffers[operand->buffer];
-    Origin origin = { buffer->region, N_GROUPS, buffer->offset, buffer->bytes, operand->offset, -1 };
+    Origin origin = { buffer->region, N_GROUPS, buffer->offset, buffer->bytes, operand->offset, operand->bytes, -1 };
     for (uint32_t i = 0; buffer->region == REGION_act && i < number; i++) {
         const PlanInstr *gather = &program->instrs[i];
         if (gather->op != PLAN_gather || program->operands[gather->operands + 1].buffer != operand->buffer)
             continue;
         const PlanBuffer *from = operand_buffer(program, gather, 0);
-        origin = (Origin){ from->region, gather->group, from->offset, from->bytes, operand->offset, i };
+        origin = (Origin){ from->region, gather->group, from->offset, from->bytes, operand->offset, operand->bytes, i };
     }
     return origin;
 }
 
 static bool same_origin(const Origin *a, const Origin *b) {
     return a->region == b->region && a->group == b->group && a->offset == b->offset &&
-           a->bytes == b->bytes && a->within == b->within;
+           a->bytes == b->bytes && a->within == b->within && a->n == b->n;
 }
 
 static bool same_place(const PlanBuffer *a, const PlanBuffer *b) {

@@ -140,19 +140,26 @@ static Status check_operand(const ProgramCheck *c, uint32_t number, const PlanKe
     return OK;
 }
 
-// What a kernel is given lies inside the buffer; it starts where addresses may.
-static Status check_offset(const ProgramCheck *c, uint32_t number, const PlanOperand *operand) {
+// A part lies inside its buffer and starts where addresses may.
+static Status check_part(const ProgramCheck *c, uint32_t number, const PlanOperand *operand) {
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
-    if (!operand->offset) return OK;
-    bool part = operand->mode == OPERAND_READ || operand->mode == OPERAND_ADD;
-    if (part && !operand->step && operand->offset > 0 && operand->offset < buffer->bytes &&
-        operand->offset % PLAN_GRAIN == 0)
+    if (!operand->offset && !operand->bytes) return OK;
+    bool partial = operand->mode == OPERAND_READ || operand->mode == OPERAND_ADD;
+    if (partial && !operand->step && operand->offset >= 0 && operand->offset % PLAN_GRAIN == 0 &&
+        operand->offset < buffer->bytes && operand->bytes > 0 &&
+        operand->bytes <= buffer->bytes - operand->offset && operand->bytes % dtype_bytes(buffer->dtype) == 0)
         return OK;
     REFUSE_IN(c, "launch",
-              "instruction %u, buffer \"%s\": expected a place inside its %lld bytes in steps of %d, "
-              "read or added to, without a step, found %s + %lld",
+              "instruction %u, buffer \"%s\": expected a part inside its %lld bytes from a multiple of "
+              "%d on, read or added to, without a step, found %s %lld from %lld",
               number, buffer->name, (long long)buffer->bytes, PLAN_GRAIN,
-              plan_mode_words[operand->mode], (long long)operand->offset);
+              plan_mode_words[operand->mode], (long long)operand->bytes, (long long)operand->offset);
+}
+
+// Parts of one buffer that share no byte are as good as two buffers.
+static bool is_apart(const PlanOperand *a, const PlanOperand *b) {
+    return a->bytes && b->bytes &&
+           (a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset);
 }
 
 static Status check_launches(const ProgramCheck *c) {
@@ -172,10 +179,11 @@ static Status check_launches(const ProgramCheck *c) {
         }
         for (uint32_t j = 0; j < instr->n_operands; j++) {
             TRY(check_operand(c, i, kernel, j, &operands[j]));
-            TRY(check_offset(c, i, &operands[j]));
+            TRY(check_part(c, i, &operands[j]));
             for (uint32_t k = 0; k < j; k++) {
                 bool writes = operand_writes(operands[j].mode) || operand_writes(operands[k].mode);
-                if (writes && operands[j].buffer == operands[k].buffer) {
+                if (writes && operands[j].buffer == operands[k].buffer &&
+                    !is_apart(&operands[j], &operands[k])) {
                     REFUSE_IN(c, "alias",
                               "instruction %u: expected a written buffer once, found \"%s\" twice",
                               i, program->buffers[operands[j].buffer].name);

@@ -577,7 +577,11 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
                 literal(p, " ");
                 operand->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
             }
-            if (accept(p, " + ")) operand->offset = address(p);
+            if (accept(p, " + ")) {
+                operand->offset = address(p);
+                literal(p, " of ");
+                operand->bytes = count(p, "bytes");
+            }
             if (accept(p, " step ")) operand->step = address(p);
             instr->n_operands++;
         }

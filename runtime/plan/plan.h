@@ -212,8 +212,8 @@ typedef struct PlanKernel {
 typedef struct PlanSource { const char *text; int64_t bytes; Hash hash; } PlanSource;
 
 // In the order of the kernel's args. `step`: bytes by which its address moves on with each trip of a repeat.
-// `offset`: bytes of the buffer before what the kernel is given, which it does not touch.
-typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step, offset; uint8_t group; /* put, get: PlanGroup */ } PlanOperand;
+// `bytes`, if not 0: the kernel is given a part of the buffer only, from `offset` on, and touches no more.
+typedef struct PlanOperand { uint32_t buffer; uint8_t mode; int64_t step, offset, bytes; uint8_t group; /* put, get: PlanGroup */ } PlanOperand;
 typedef struct PlanInstr {
     uint32_t kernel;             // launch
     uint32_t operands, n_operands; // first, in program->operands

@@ -18,7 +18,7 @@
 //       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
-//           instr INT WHAT {MODE BUFFER [+ HEX] [step HEX]}}} MODE: < read, > write, += add, = in place
+//           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place
 //       {row SEGMENT mb INT slot INT}}
 //   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage)
 //   end HASH                                              of all bytes before this line
@@ -179,7 +179,10 @@ static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t n
         add_named(out, " ", buffer_name(program, operand->buffer));
         if (operand_is_remote(operand->mode))
             add_word(out, " ", plan_group_words, N_GROUPS, operand->group);
-        if (operand->offset) add_address(out, " + ", operand->offset);
+        if (operand->bytes || operand->offset) {
+            add_address(out, " + ", operand->offset);
+            add_int(out, " of ", operand->bytes);
+        }
         if (operand->step) add_address(out, " step ", operand->step);
     }
     text_add(out, "\n");

@@ -213,22 +213,23 @@ static void packed_from_another(Plan *plan) {
     for (uint32_t i = 0; i < step->n_instrs; i++)
         for (uint32_t k = 0; k < step->instrs[i].n_operands; k++)
             if (operand(step, i, k)->offset) {
-                operand(step, i, k)->offset = 0;
+                operand(step, i, k)->offset -= PLAN_GRAIN;
                 return;
             }
     fail_msg("nothing is packed from within a bucket");
 }
 static void offset_outside(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    operand(step, find(step, PLAN_launch, 0, "grads.sums"), 0)->offset = INT64_C(1) << 40;
+    PlanOperand *sums = operand(step, find(step, PLAN_launch, 0, "grads.sums"), 0);
+    sums->offset = PLAN_GRAIN, sums->bytes = buffer(step, "grads.sums")->bytes;
 }
 static void offset_written(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    operand(step, find(step, PLAN_launch, 1, "bucket.0.sum"), 1)->offset = PLAN_GRAIN;
+    operand(step, find(step, PLAN_launch, 1, "bucket.0.sum"), 1)->bytes = PLAN_GRAIN;
 }
 static void exchange_of_a_part(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    operand(step, find(step, PLAN_exchange, 0, "bucket.0.gradient"), 0)->offset = PLAN_GRAIN;
+    operand(step, find(step, PLAN_exchange, 0, "bucket.0.gradient"), 0)->bytes = PLAN_GRAIN;
 }
 static void pack_gathers_another(Plan *plan) {
     PlanProgram *pack = plan_program(plan, "pack");
@@ -272,8 +273,8 @@ static const Case cases[] = {
     CASE(weights_of_another, "shards", "to be gathered from its masters"),
     CASE(masters_in_forward, "order", "writes to weights and moments only in a step's update"),
     CASE(packed_from_another, "packed", "expected packed weights to be written as program"),
-    CASE(offset_outside, "launch", "expected a place inside its"),
-    CASE(offset_written, "launch", "expected a place inside its"),
+    CASE(offset_outside, "launch", "expected a part inside its"),
+    CASE(offset_written, "launch", "expected a part inside its"),
     CASE(exchange_of_a_part, "crossing", "without a step or an offset"),
     CASE(pack_gathers_another, "order", "expected writes to weights and moments only"),
 };
