@@ -171,7 +171,7 @@ bool board_in_vain(Board *board, const Comm *comm, double deadline, const char *
     if (ended) snprintf(what, sizeof what, "has ended");
     else if (quiet > (int64_t)(deadline * 1000))
         snprintf(what, sizeof what, "%s for %.1f s",
-                 is(board, fault, RANK_WAITS) ? "waits for others that wait," : "has come no further",
+                 is(board, fault, RANK_WAITS) ? "waits for ranks that wait for it," : "has come no further",
                  (double)quiet / 1000);
     else return false;
     board_fail(board, comm, fault, what, folder);
@@ -230,8 +230,9 @@ static void write_file(const Board *board, const char *folder) {
                     (double)(board_now() - atomic_load(&board->entries[r].moved)) / 1000);
     }
     text_printf(&path, "%s/failure.txt", folder);
-    // Where it cannot be written the report still is every rank's message.
-    (void)file_write_atomic(path.at, text.at, text.bytes);
+    // Another node may have been first. Where it cannot be written the report still is every rank's
+    // message.
+    if (!file_exists(path.at)) (void)file_write_atomic(path.at, text.at, text.bytes);
     text_finish(&text);
     text_finish(&path);
 }

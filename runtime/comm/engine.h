@@ -2,7 +2,8 @@
 // What ranks that are processes (process.c) need of a launcher's library: few functions, none of which
 // waits for another rank longer than that rank needs to make the same call. A library that implements
 // them (mpi/mpi.c) is a module opened at run time, so that programs link no such library. It uses
-// nothing of the program: what goes wrong comes back as text, NULL is success. One thread calls it.
+// nothing of the program: what goes wrong comes back as text, NULL is success. One thread at a time calls
+// it.
 #ifndef MOEC_ENGINE_H
 #define MOEC_ENGINE_H
 

@@ -88,9 +88,30 @@ Status wait_word(Wait *wait, _Atomic uint32_t *word, uint32_t old) {
 
 /* Requests ------------------------------------------------------------------------------------- */
 
+Status request_send(Process *p, int rank, int tag, const void *from, int64_t bytes, void **request) {
+    pthread_mutex_lock(&p->engine_lock);
+    const char *problem = p->engine->send(rank, tag, from, bytes, request);
+    pthread_mutex_unlock(&p->engine_lock);
+    return process_said("a message", problem);
+}
+
+Status request_recv(Process *p, int rank, int tag, void *to, int64_t bytes, void **request) {
+    pthread_mutex_lock(&p->engine_lock);
+    const char *problem = p->engine->recv(rank, tag, to, bytes, request);
+    pthread_mutex_unlock(&p->engine_lock);
+    return process_said("a message", problem);
+}
+
+Status request_test(Process *p, void *request, bool *done) {
+    pthread_mutex_lock(&p->engine_lock);
+    const char *problem = p->engine->test(request, done);
+    pthread_mutex_unlock(&p->engine_lock);
+    return process_said("a message", problem);
+}
+
 static Status test(Process *p, Ticket *ticket) {
     if (ticket->done) return OK;
-    TRY(process_said("a message", p->engine->test(ticket->request, &ticket->done)));
+    TRY(request_test(p, ticket->request, &ticket->done));
     if (!ticket->done) return OK;
     if (ticket->before) ticket->before->next = ticket->next;
     else p->tickets = ticket->next;
@@ -117,7 +138,7 @@ static Ticket *ticket_new(Process *p) {
 
 Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t bytes, Ticket **out) {
     void *request;
-    TRY(process_said("a message", p->engine->send(rank, tag, from, bytes, &request)));
+    TRY(request_send(p, rank, tag, from, bytes, &request));
     *out = ticket_new(p);
     (*out)->request = request, (*out)->rank = rank;
     ring(p, rank);
@@ -126,7 +147,7 @@ Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t byte
 
 Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticket **out) {
     void *request;
-    TRY(process_said("a message", p->engine->recv(rank, tag, to, bytes, &request)));
+    TRY(request_recv(p, rank, tag, to, bytes, &request));
     *out = ticket_new(p);
     (*out)->request = request, (*out)->rank = rank;
     return OK;

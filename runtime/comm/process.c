@@ -16,8 +16,19 @@ Status process_said(const char *what, const char *problem) {
     return problem ? status_fail(ERR_RANK, "%s: %s", what, problem) : OK;
 }
 
-static Status said(const Process *p, const char *problem) {
-    return process_said(p->engine->name, problem);
+// Calls of the engine that wait, of ranks of a node.
+static Status share_memory(Process *p, const int *ranks, int n, int64_t bytes, void **at, void **handle) {
+    pthread_mutex_lock(&p->engine_lock);
+    const char *problem = p->engine->share(ranks, n, bytes, at, handle);
+    pthread_mutex_unlock(&p->engine_lock);
+    return process_said("shared memory", problem);
+}
+
+static Status unshare_memory(Process *p, void *handle) {
+    pthread_mutex_lock(&p->engine_lock);
+    const char *problem = p->engine->unshare(handle);
+    pthread_mutex_unlock(&p->engine_lock);
+    return process_said("shared memory", problem);
 }
 
 static bool failed(const Process *p) {
@@ -61,14 +72,13 @@ static void world_init(Process *p) {
 static Status drop_boxes(Process *p) {
     void *handle = p->boxes_handle;
     p->boxes_handle = NULL;
-    return handle ? said(p, p->engine->unshare(handle)) : OK;
+    return handle ? unshare_memory(p, handle) : OK;
 }
 
 // A box of every group for every rank of the node, whether or not the group has others.
 static Status make_boxes(Process *p) {
     void **at = ARENA_ARRAY(p->mesh_arena, void *, p->n_node);
-    TRY(said(p, p->engine->share(p->node, p->n_node, (int64_t)N_GROUPS * 4 * BOX, at,
-                                 &p->boxes_handle)));
+    TRY(share_memory(p, p->node, p->n_node, (int64_t)N_GROUPS * 4 * BOX, at, &p->boxes_handle));
     for (int g = 0; g < N_GROUPS; g++) {
         Team *team = &p->teams[g];
         for (int h = 0; h < team->n_here; h++) {
@@ -107,7 +117,7 @@ static Status process_window(Comm *comm, int64_t bytes, void **own, void **peers
     Status status = OK;
     for (int h = 0; h < team->n_here; h++) ranks[h] = team->ranks[team->here[h]];
     TRY_GOTO(team_meet(p, GROUP_dp, CALL_window), end);
-    TRY_GOTO(said(p, p->engine->share(ranks, team->n_here, bytes, at, &window->handle)), end);
+    TRY_GOTO(share_memory(p, ranks, team->n_here, bytes, at, &window->handle), end);
     for (int i = 0; i < team->n; i++) peers[i] = NULL;
     for (int h = 0; h < team->n_here; h++) peers[team->here[h]] = at[h];
     *own = window->own = at[team->own_here];
@@ -130,7 +140,7 @@ static void process_release(Comm *comm, void *own, int64_t bytes) {
         Window *window = *at;
         if (window->own != own) continue;
         *at = window->next;
-        if (team_meet(p, GROUP_dp, CALL_window) == OK) p->engine->unshare(window->handle);
+        if (team_meet(p, GROUP_dp, CALL_window) == OK) (void)unshare_memory(p, window->handle);
         memory_free(window);
         return;
     }
@@ -146,11 +156,12 @@ static void show(Process *p) {
     size_t n = strlen(line);
     memset(line + n, ' ', sizeof line - n);
     line[BOARD_LINE - 1] = '\n';
-    memcpy(p->lines + (int64_t)p->base.rank * BOARD_LINE, line, BOARD_LINE);
+    memcpy(p->lines + p->own_line * BOARD_LINE, line, BOARD_LINE);
 }
 
 static void process_at(Comm *comm, const char *where) {
     Process *p = process_of(comm);
+    if (failed(p)) return; // what was reported stays
     board_at(p->control.board, comm->rank, where);
     show(p);
 }
@@ -161,7 +172,7 @@ static Status process_check(Comm *comm) {
 }
 
 static Status map_lines(Process *p, const char *path) {
-    int64_t bytes = (int64_t)p->base.n_ranks * BOARD_LINE;
+    int64_t bytes = (int64_t)p->n_node * BOARD_LINE;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     void *at = MAP_FAILED;
     if (file >= 0 && ftruncate(file, bytes) == 0)
@@ -195,7 +206,7 @@ static Status process_keep(Comm *comm, const char *folder) {
 static void process_fail(Comm *comm, const char *why) {
     Process *p = process_of(comm);
     Text what = { 0 };
-    text_printf(&what, "failed: %s", why);
+    text_printf(&what, "failed: %.*s", (int)strcspn(why, "\n"), why);
     board_fail(p->control.board, comm, comm->rank, what.at, p->folder);
     atomic_store(&p->control.board->entries[comm->rank].state, RANK_FAILED);
     text_finish(&what);
@@ -210,11 +221,14 @@ static Status find_nodes(Process *p, int node_ranks) {
     int n = p->base.n_ranks;
     p->node_of = ARENA_ARRAY(p->arena, int, n);
     p->node = ARENA_ARRAY(p->arena, int, n);
-    TRY(said(p, p->engine->nodes(p->node_of)));
+    TRY(process_said("the ranks' nodes", p->engine->nodes(p->node_of)));
     for (int r = 0; node_ranks && r < n; r++)
         p->node_of[r] = (int)max_i64(p->node_of[r], r / node_ranks * node_ranks);
-    for (int r = 0; r < n; r++)
-        if (p->node_of[r] == p->node_of[p->base.rank]) p->node[p->n_node++] = r;
+    for (int r = 0; r < n; r++) {
+        if (p->node_of[r] != p->node_of[p->base.rank]) continue;
+        if (r == p->base.rank) p->own_line = p->n_node;
+        p->node[p->n_node++] = r;
+    }
     return OK;
 }
 
@@ -222,7 +236,7 @@ static Status make_control(Process *p) {
     int64_t n = p->base.n_ranks, board = round_up(board_bytes((int)n), 64);
     int64_t bells = n * (int64_t)sizeof(Bell), cells = n * (int64_t)sizeof(Cell[N_GROUPS]);
     void **at = ARENA_ARRAY(p->arena, void *, p->n_node);
-    TRY(said(p, p->engine->share(p->node, p->n_node, board + bells + cells, at, &p->control_handle)));
+    TRY(share_memory(p, p->node, p->n_node, board + bells + cells, at, &p->control_handle));
     char *first = at[0];
     p->control.board = (Board *)first;
     p->control.bells = (Bell *)(first + board);
@@ -244,9 +258,10 @@ static Status meet_all(Process *p) {
     Identity own = { .pid = board->entries[rank].pid };
     memcpy(own.host, board->entries[rank].host, sizeof own.host);
     Identity *all = ARENA_ARRAY(p->arena, Identity, p->base.n_ranks);
-    TRY(said(p, p->engine->collect(&own, all, sizeof own)));
+    TRY(process_said("the ranks' names", p->engine->collect(&own, all, sizeof own)));
     for (int r = 0; rank == p->node[0] && r < p->base.n_ranks; r++) {
         if (p->node_of[r] == p->node_of[rank]) continue;
+        board_at(board, r, "its start");
         board->entries[r].pid = all[r].pid;
         memcpy(board->entries[r].host, all[r].host, sizeof own.host);
     }
@@ -255,11 +270,12 @@ static Status meet_all(Process *p) {
 
 static Status start(Process *p, const CommOptions *options) {
     const char *problem = p->engine->open(&p->base.rank, &p->base.n_ranks);
-    TRY(said(p, problem));
+    TRY(process_said("the start of MPI", problem));
     TRY(find_nodes(p, options->node_ranks));
     TRY(make_control(p));
     TRY(meet_all(p));
     world_init(p);
+    news_start(p);
     return watch_start(p);
 }
 
@@ -269,12 +285,14 @@ Status process_open(const Engine *engine, const CommOptions *options, Comm **out
     for (int axis = 0; axis < N_AXES; axis++) p->base.mesh.size[axis] = 1;
     p->arena = arena_create();
     pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->engine_lock, NULL);
     Status status = start(p, options);
     if (status == OK) {
         *out = &p->base;
         return OK;
     }
     pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->engine_lock);
     arena_destroy(p->arena);
     memory_free(p);
     return status;
@@ -285,11 +303,11 @@ static void end_engine(Process *p) {
     while (p->windows) {
         Window *window = p->windows;
         p->windows = window->next;
-        p->engine->unshare(window->handle);
+        (void)unshare_memory(p, window->handle);
         memory_free(window);
     }
     (void)drop_boxes(p);
-    p->engine->unshare(p->control_handle);
+    (void)unshare_memory(p, p->control_handle);
     p->engine->close();
 }
 
@@ -298,11 +316,13 @@ static void process_close(Comm *comm) {
     board_end(p->control.board, comm->rank);
     bool fine = !failed(p) && team_end(p) == OK;
     watch_stop(p);
-    if (p->lines) munmap(p->lines, (size_t)comm->n_ranks * BOARD_LINE);
+    if (fine) fine = news_end(p) == OK;
+    if (p->lines) munmap(p->lines, (size_t)p->n_node * BOARD_LINE);
     if (fine) end_engine(p);
     arena_destroy(p->mesh_arena);
     arena_destroy(p->arena);
     pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->engine_lock);
     memory_free(p);
 }
 

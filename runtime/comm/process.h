@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that are processes: what the files of this transport share (process.c, team.c, message.c,
-// watch.c).
+// watch.c, news.c).
 //
 // Ranks of a node meet in memory that they share: a control block made at the start (the board, a bell
 // per rank, a cell per group) and boxes made with the mesh, in which members of a group lay what they
@@ -52,6 +52,7 @@ typedef struct Team {
 } Team;
 
 typedef struct Ticket Ticket;
+typedef struct News News;
 
 typedef struct Window {
     struct Window *next;
@@ -71,8 +72,11 @@ typedef struct Process {
     Team teams[N_GROUPS];
     Ticket *tickets;           // that have not ended
     Window *windows;
-    char *lines;               // of the board's file, mapped
-    pthread_mutex_t lock;      // of folder and lines, for the watcher
+    char *lines;               // of the board's file, mapped: one for each rank of the node
+    int64_t own_line;
+    News *news;                // of a node's lowest rank, where there are other nodes
+    pthread_mutex_t lock;      // of folder, for the watcher
+    pthread_mutex_t engine_lock;
     pthread_t watcher;
     int stop[2];               // a pipe: closing it ends the watcher
 } Process;
@@ -94,6 +98,10 @@ typedef struct Wait {
 } Wait;
 
 /* message.c: requests of the engine, and sleeping */
+// The engine's, one thread at a time.
+Status request_send(Process *p, int rank, int tag, const void *from, int64_t bytes, void **request);
+Status request_recv(Process *p, int rank, int tag, void *to, int64_t bytes, void **request);
+Status request_test(Process *p, void *request, bool *done);
 Wait wait_begin(Process *p, BoardCall call, int group, int peer);
 void wait_end(Wait *wait);
 // Until the word is not `old`.
@@ -110,7 +118,7 @@ Status process_sent(Comm *comm, void *ticket);
 Status process_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes);
 
 /* team.c: calls of groups */
-enum { TAG_MESSAGE, TAG_GROUP = N_LANES }; // + lane, + group
+enum { TAG_MESSAGE, TAG_GROUP = N_LANES, TAG_NEWS = TAG_GROUP + N_GROUPS }; // + lane, + group
 Status team_meet(Process *p, PlanGroup group, BoardCall call);
 Status team_end(Process *p); // all ranks have ended
 Status process_barrier(Comm *comm, PlanGroup group);
@@ -120,5 +128,10 @@ Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to,
 /* watch.c: the thread that keeps beating and sees ranks go */
 Status watch_start(Process *p);
 void watch_stop(Process *p);
+
+/* news.c: the board across nodes */
+void news_start(Process *p);
+Status news_turn(Process *p);          // the watcher's, at every beat
+Status news_end(Process *p);           // after watch_stop, once all ranks have ended
 
 #endif

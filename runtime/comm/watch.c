@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread beside the rank's own. It beats as long as the process runs, hears at once when a process of
 // its node is gone, and sees which ones do not beat. What it sees it reports before a launcher, which
-// ends all ranks once one is gone, gets to this one. It calls nothing of the engine.
+// ends all ranks once one is gone, gets to this one. On a node's lowest rank it keeps the boards of the
+// nodes alike (news.c); a node that sends none counts as a rank that does not beat.
 //
 // A beat is missed when this process has seen none in as many turns of its own: time in which the whole
 // machine stood still counts for nobody.
@@ -35,7 +36,7 @@ static void look_at(Watch *w, int i, bool beat) {
     Process *p = w->process;
     const BoardEntry *e = &p->control.board->entries[w->ranks[i]];
     struct pollfd *poll = &w->polls[i + 1];
-    bool gone = poll->fd >= 0 ? poll->revents != 0 : kill(e->pid, 0) != 0 && e->pid_space;
+    bool gone = poll->fd >= 0 ? poll->revents != 0 : e->pid_space && kill(e->pid, 0) != 0;
     if (gone) {
         if (!over(p, w->ranks[i])) report(p, w->ranks[i], "is gone: its process has ended");
         if (poll->fd >= 0) close(poll->fd);
@@ -47,7 +48,8 @@ static void look_at(Watch *w, int i, bool beat) {
     w->missed[i] = beats == w->beats[i] ? w->missed[i] + 1 : 0;
     w->beats[i] = beats;
     if (w->missed[i] * BEAT < p->deadline * 750 || over(p, w->ranks[i])) return;
-    report(p, w->ranks[i], "does not run: its process is stopped or starved");
+    report(p, w->ranks[i], e->pid_space ? "does not run: its process is stopped or starved"
+                                        : "is not heard of: its process is stopped, or its node gone");
     w->missed[i] = UINT32_MAX;
 }
 
@@ -72,6 +74,7 @@ static void *watch(void *user) {
             atomic_fetch_add(&p->control.board->entries[p->base.rank].beats, 1);
             next = now + BEAT;
         }
+        if (beat) (void)news_turn(p); // what fails there the rank's own thread hears too
         for (int i = 0; i < w->n; i++) look_at(w, i, beat);
         poll(w->polls, (nfds_t)w->n + 1, (int)(next - now));
         if (w->polls[0].revents) break;
@@ -80,10 +83,11 @@ static void *watch(void *user) {
     return NULL;
 }
 
-// Ranks of this node in this process's space of process numbers.
+// Ranks of this node in this process's space of process numbers; a lowest rank looks after those of
+// other nodes (whose entries have no such space).
 static Watch *watch_new(Process *p) {
     const BoardEntry *entries = p->control.board->entries, *own = &entries[p->base.rank];
-    size_t n = (size_t)p->n_node;
+    size_t n = (size_t)p->base.n_ranks;
     Watch *w = memory_alloc(sizeof *w);
     *w = (Watch){ p, memory_alloc((n + 1) * sizeof *w->polls), memory_alloc(n * sizeof *w->ranks), 0,
                   memory_alloc(n * sizeof *w->beats), memory_alloc(n * sizeof *w->missed) };
@@ -93,6 +97,11 @@ static Watch *watch_new(Process *p) {
         if (e == own || e->pid_space != own->pid_space) continue;
         w->ranks[w->n++] = p->node[i];
         w->polls[w->n] = (struct pollfd){ (int)syscall(SYS_pidfd_open, e->pid, 0), POLLIN, 0 };
+    }
+    for (int r = 0; p->news && r < p->base.n_ranks; r++) {
+        if (p->node_of[r] != r || r == p->base.rank) continue;
+        w->ranks[w->n++] = r;
+        w->polls[w->n] = (struct pollfd){ .fd = -1 };
     }
     return w;
 }

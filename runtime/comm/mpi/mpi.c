@@ -42,7 +42,8 @@ static void make_global(void) {
 static const char *mpi_open(int *rank, int *n_ranks) {
     int given;
     make_global();
-    MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &given));
+    MPI_TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given));
+    if (given < MPI_THREAD_SERIALIZED) return "this MPI can be called by one thread only";
     MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &messages));
     MPI_TRY(MPI_Comm_set_errhandler(messages, MPI_ERRORS_RETURN));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/ranks/expect.h"
+#include "tests/ranks/rank/rank.h"
 
 // all: every mesh of this number of ranks.
 static Status all(Comm *comm, char **arguments) {
@@ -20,7 +21,7 @@ static Status all(Comm *comm, char **arguments) {
 typedef Status (*Body)(Comm *comm, char **arguments);
 
 static const struct { const char *name; Body body; } bodies[] = {
-    { "all", all },
+    { "all", all }, { "measure", rank_measure }, { "steps", rank_steps },
 };
 
 static Body find(const char *name) {
