@@ -144,17 +144,19 @@ static int64_t follow(const Board *board, const Comm *comm, int from, bool *reac
     return moved;
 }
 
-// The one to name: of those that do not wait the one that moved least recently. Where all wait in a
-// circle: the first that is not asking.
+// The one to name: who has ended (and will not come), else of those that do not wait the one that moved
+// least recently. Where all wait in a circle: the first that is not asking.
 static int at_fault(const Board *board, const bool *reached, int from) {
-    int fault = -1;
+    static const int blame[] = { [RANK_WAITS] = 0, [RANK_RUNS] = 1, [RANK_FAILED] = 2, [RANK_ENDED] = 3 };
+    int fault = -1, most = -1;
     for (int r = 0; r < board->n_ranks; r++) {
-        if (!reached[r] || r == from) continue;
-        bool waits = is(board, r, RANK_WAITS), better = fault < 0;
-        if (!better && is(board, fault, RANK_WAITS)) better = !waits;
-        else if (!better && !waits)
-            better = atomic_load(&board->entries[r].moved) < atomic_load(&board->entries[fault].moved);
-        if (better) fault = r;
+        const BoardEntry *e = &board->entries[r];
+        int own = blame[atomic_load(&e->state) % COUNT_OF(blame)];
+        if (!reached[r] || r == from || own < most) continue;
+        if (own == most && (!own || atomic_load(&e->moved) >= atomic_load(&board->entries[fault].moved)))
+            continue;
+        fault = r;
+        most = own;
     }
     return fault < 0 ? from : fault;
 }
@@ -254,6 +256,14 @@ void board_fail(Board *board, const Comm *comm, int rank, const char *what, cons
     text_finish(&text);
     if (folder) write_file(board, folder);
     atomic_store(&board->failed, BOARD_FAILED);
+}
+
+void board_give_up(Board *board, const Comm *comm, const char *why, const char *folder) {
+    Text what = { 0 };
+    text_printf(&what, "failed: %.*s", (int)strcspn(why, "\n"), why);
+    board_fail(board, comm, comm->rank, what.at, folder);
+    atomic_store(&board->entries[comm->rank].state, RANK_FAILED);
+    text_finish(&what);
 }
 
 Status board_status(Board *board) {

@@ -72,6 +72,8 @@ bool board_in_vain(Board *board, const Comm *comm, double deadline, const char *
 // Reports that the rank is at fault, unless something was reported before. `what` says how it is known:
 // "is gone". folder: where failure.txt goes; NULL: nowhere.
 void board_fail(Board *board, const Comm *comm, int rank, const char *what, const char *folder);
+// Reports that the rank itself ends with an error.
+void board_give_up(Board *board, const Comm *comm, const char *why, const char *folder);
 // ERR_RANK with the report.
 Status board_status(Board *board);
 

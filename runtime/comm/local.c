@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that are threads of one process. Everybody reads everybody's memory; what there is to do is
 // to wait for each other. One lock and one condition for all: this serves tests, where ranks are few
-// and a waiting one must not take the time of those it waits for.
+// and a waiting one must not take the time of those it waits for. The board, too, is under the lock.
 //
 // Every pair of rank and group counts the calls it has entered and left. A call of a group first shows
 // what it gives, then waits until every member has entered as many, takes what it wants from their
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "runtime/comm/comm.h"
+#include "runtime/comm/board.h"
 
 typedef struct Local Local;
 
@@ -18,6 +18,7 @@ typedef struct Message {
     struct Message *next;
     const void *from;
     int64_t bytes;
+    int rank; // that takes it
     bool taken;
 } Message;
 
@@ -34,7 +35,7 @@ typedef struct World {
     Local *ranks;
     Queue *queues; // [to][from][lane]
     Message *spare;
-    bool failed;
+    Board *board;
 } World;
 
 struct Local {
@@ -42,7 +43,6 @@ struct Local {
     World *world;
     uint64_t entered[N_GROUPS], left[N_GROUPS];
     const void *given[N_GROUPS];
-    char where[96];
 };
 
 static Local *local_of(Comm *comm) {
@@ -51,8 +51,7 @@ static Local *local_of(Comm *comm) {
 
 /* Waiting -------------------------------------------------------------------------------------- */
 
-// `which`: a group, or a lane.
-typedef bool (*Ready)(const Local *l, int rank, int which, uint64_t count);
+typedef bool (*Ready)(const Local *l, int rank, int group, uint64_t count);
 
 static bool has_entered(const Local *l, int rank, int group, uint64_t count) {
     return l->world->ranks[rank].entered[group] >= count;
@@ -66,60 +65,52 @@ static Queue *queue_of(const World *w, int to, int from, int lane) {
     return &w->queues[(to * w->n_ranks + from) * N_LANES + lane];
 }
 
-static bool has_sent(const Local *l, int rank, int lane, uint64_t count) {
-    (void)count;
-    return queue_of(l->world, l->base.rank, rank, lane)->first != NULL;
-}
-
-static struct timespec deadline_of(const World *w) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    int64_t nanoseconds = until.tv_nsec + (int64_t)(w->deadline * 1e9);
-    until.tv_sec += (time_t)(nanoseconds / 1000000000);
-    until.tv_nsec = (long)(nanoseconds % 1000000000);
-    return until;
-}
-
-// With the lock held, until `ready` of the rank.
-static Status await(const Local *l, int rank, int which, uint64_t count, Ready ready) {
+// With the lock held: until something has changed, or a moment has passed.
+static Status await_change(const Local *l) {
     World *w = l->world;
-    struct timespec until = deadline_of(w);
-    while (!ready(l, rank, which, count)) {
-        bool gone = !w->ranks[rank].world;
-        if (!w->failed && !gone && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) continue;
-        w->failed = true;
-        pthread_cond_broadcast(&w->changed);
-        return status_fail(ERR_RANK, "rank %d waits for rank %d%s, which was last seen at: %s",
-                           l->base.rank, rank, gone ? ", which has ended" : "",
-                           w->ranks[rank].where[0] ? w->ranks[rank].where : "its start");
-    }
-    return OK;
+    struct timespec until;
+    if (atomic_load(&w->board->failed)) return board_status(w->board);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 50000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0) return OK;
+    if (!board_in_vain(w->board, &l->base, w->deadline, NULL)) return OK;
+    pthread_cond_broadcast(&w->changed);
+    return board_status(w->board);
 }
 
 static Status await_all(Local *l, PlanGroup group, uint64_t count, Ready ready) {
-    for (int i = 0, n = comm_members(&l->base, group); i < n; i++)
-        TRY(await(l, comm_world_rank(&l->base, group, i), (int)group, count, ready));
+    for (int i = 0, n = comm_members(&l->base, group); i < n; i++) {
+        int rank = comm_world_rank(&l->base, group, i);
+        while (!ready(l, rank, (int)group, count)) TRY(await_change(l));
+    }
     return OK;
 }
 
 /* Calls of groups ------------------------------------------------------------------------------ */
 
-static Status enter(Local *l, PlanGroup group, const void *given) {
-    pthread_mutex_lock(&l->world->lock);
+static Status enter(Local *l, PlanGroup group, BoardCall call, const void *given) {
+    World *w = l->world;
+    pthread_mutex_lock(&w->lock);
     l->given[group] = given;
     uint64_t count = ++l->entered[group];
-    pthread_cond_broadcast(&l->world->changed);
+    atomic_fetch_add(&w->board->entries[l->base.rank].entered[group], 1);
+    board_wait(w->board, l->base.rank, call, (int)group, -1);
+    pthread_cond_broadcast(&w->changed);
     Status status = await_all(l, group, count, has_entered);
-    pthread_mutex_unlock(&l->world->lock);
+    pthread_mutex_unlock(&w->lock);
     return status;
 }
 
 static Status leave(Local *l, PlanGroup group) {
-    pthread_mutex_lock(&l->world->lock);
+    World *w = l->world;
+    pthread_mutex_lock(&w->lock);
     uint64_t count = ++l->left[group];
-    pthread_cond_broadcast(&l->world->changed);
+    pthread_cond_broadcast(&w->changed);
     Status status = await_all(l, group, count, has_left);
-    pthread_mutex_unlock(&l->world->lock);
+    if (status == OK) board_go_on(w->board, l->base.rank);
+    pthread_mutex_unlock(&w->lock);
     return status;
 }
 
@@ -128,22 +119,24 @@ static const char *given_by(const Local *l, PlanGroup group, int member) {
 }
 
 static Status local_barrier(Comm *comm, PlanGroup group) {
-    TRY(enter(local_of(comm), group, NULL));
+    TRY(enter(local_of(comm), group, CALL_barrier, NULL));
     return leave(local_of(comm), group);
 }
 
 static Status local_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
     Local *l = local_of(comm);
-    TRY(enter(l, group, from));
-    for (int i = 0, n = comm_members(comm, group); i < n; i++)
-        memmove((char *)to + i * bytes, given_by(l, group, i), (size_t)bytes);
+    TRY(enter(l, group, CALL_gather, from));
+    for (int i = 0, n = comm_members(comm, group); i < n; i++) {
+        char *at = (char *)to + i * bytes;
+        if (at != given_by(l, group, i)) memcpy(at, given_by(l, group, i), (size_t)bytes);
+    }
     return leave(l, group);
 }
 
 static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void *to,
                              int64_t bytes) {
     Local *l = local_of(comm);
-    TRY(enter(l, group, from));
+    TRY(enter(l, group, CALL_exchange, from));
     int own = comm_member(comm, group);
     for (int i = 0, n = comm_members(comm, group); i < n; i++)
         memcpy((char *)to + i * bytes, given_by(l, group, i) + own * bytes, (size_t)bytes);
@@ -160,7 +153,7 @@ static Status local_send(Comm *comm, int rank, PlanLane lane, const void *from, 
     Message *message = w->spare;
     if (message) w->spare = message->next;
     else message = memory_alloc(sizeof *message);
-    *message = (Message){ .from = from, .bytes = bytes };
+    *message = (Message){ .from = from, .bytes = bytes, .rank = rank };
     Queue *queue = queue_of(w, rank, comm->rank, lane);
     if (queue->first) queue->last->next = message;
     else queue->first = message;
@@ -174,16 +167,14 @@ static Status local_send(Comm *comm, int rank, PlanLane lane, const void *from, 
 static Status local_sent(Comm *comm, void *ticket) {
     World *w = local_of(comm)->world;
     Message *message = ticket;
-    struct timespec until = deadline_of(w);
     Status status = OK;
     pthread_mutex_lock(&w->lock);
-    while (!message->taken && status == OK) {
-        if (w->failed || pthread_cond_timedwait(&w->changed, &w->lock, &until) != 0)
-            status = status_fail(ERR_RANK, "rank %d sent a message that nobody takes", comm->rank);
-    }
+    board_wait(w->board, comm->rank, CALL_send, -1, message->rank);
+    while (!message->taken && status == OK) status = await_change(local_of(comm));
     if (status == OK) {
         message->next = w->spare;
         w->spare = message;
+        board_go_on(w->board, comm->rank);
     }
     pthread_mutex_unlock(&w->lock);
     return status;
@@ -193,8 +184,10 @@ static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t 
     Local *l = local_of(comm);
     World *w = l->world;
     pthread_mutex_lock(&w->lock);
-    Status status = await(l, rank, lane, 0, has_sent);
     Queue *queue = queue_of(w, comm->rank, rank, lane);
+    Status status = OK;
+    board_wait(w->board, comm->rank, CALL_recv, -1, rank);
+    while (!queue->first && status == OK) status = await_change(l);
     Message *message = queue->first;
     if (status == OK && message->bytes != bytes)
         status = status_fail(ERR_INTERNAL,
@@ -204,6 +197,7 @@ static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t 
         memcpy(to, message->from, (size_t)bytes);
         queue->first = message->next;
         message->taken = true;
+        board_go_on(w->board, comm->rank);
         pthread_cond_broadcast(&w->changed);
     }
     pthread_mutex_unlock(&w->lock);
@@ -215,7 +209,7 @@ static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t 
 static Status local_window(Comm *comm, int64_t bytes, void **own, void **peers) {
     Local *l = local_of(comm);
     *own = memory_alloc((size_t)bytes);
-    TRY(enter(l, GROUP_dp, *own));
+    TRY(enter(l, GROUP_dp, CALL_window, *own));
     for (int i = 0, n = comm_members(comm, GROUP_dp); i < n; i++)
         peers[i] = (void *)(uintptr_t)given_by(l, GROUP_dp, i);
     return leave(l, GROUP_dp);
@@ -229,10 +223,26 @@ static void local_release(Comm *comm, void *own, int64_t bytes) {
 }
 
 static void local_at(Comm *comm, const char *where) {
-    Local *l = local_of(comm);
-    pthread_mutex_lock(&l->world->lock);
-    snprintf(l->where, sizeof l->where, "%s", where);
-    pthread_mutex_unlock(&l->world->lock);
+    World *w = local_of(comm)->world;
+    pthread_mutex_lock(&w->lock);
+    board_at(w->board, comm->rank, where);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static Status local_check(Comm *comm) {
+    World *w = local_of(comm)->world;
+    pthread_mutex_lock(&w->lock);
+    Status status = atomic_load(&w->board->failed) ? board_status(w->board) : OK;
+    pthread_mutex_unlock(&w->lock);
+    return status;
+}
+
+static void local_fail(Comm *comm, const char *why) {
+    World *w = local_of(comm)->world;
+    pthread_mutex_lock(&w->lock);
+    board_give_up(w->board, comm, why, NULL);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void free_list(Message *message) {
@@ -247,7 +257,7 @@ static void local_close(Comm *comm) {
     Local *l = local_of(comm);
     World *w = l->world;
     pthread_mutex_lock(&w->lock);
-    l->world = NULL; // those who wait for it learn that it has ended
+    board_end(w->board, comm->rank); // those who wait for it learn that
     bool last = --w->n_open == 0;
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
@@ -258,6 +268,7 @@ static void local_close(Comm *comm) {
     pthread_mutex_destroy(&w->lock);
     memory_free(w->ranks);
     memory_free(w->queues);
+    memory_free(w->board);
     memory_free(w);
 }
 
@@ -273,6 +284,8 @@ static const CommApi local_api = {
     .window = local_window,
     .release = local_release,
     .at = local_at,
+    .check = local_check,
+    .fail = local_fail,
 };
 
 void comm_local(int n, double deadline, Comm **out) {
@@ -283,7 +296,10 @@ void comm_local(int n, double deadline, Comm **out) {
     w->n_ranks = w->n_open = n;
     w->ranks = memory_alloc(sizeof(Local) * (size_t)n);
     w->queues = memory_alloc(sizeof(Queue) * (size_t)n * (size_t)n * N_LANES);
+    w->board = memory_alloc((size_t)board_bytes(n));
+    w->board->n_ranks = n;
     for (int i = 0; i < n; i++) {
+        board_enter(w->board, i);
         w->ranks[i] = (Local){ .base = { .api = &local_api, .rank = i, .n_ranks = n }, .world = w };
         for (int axis = 0; axis < N_AXES; axis++) w->ranks[i].base.mesh.size[axis] = 1;
         out[i] = &w->ranks[i].base;

@@ -205,11 +205,7 @@ static Status process_keep(Comm *comm, const char *folder) {
 
 static void process_fail(Comm *comm, const char *why) {
     Process *p = process_of(comm);
-    Text what = { 0 };
-    text_printf(&what, "failed: %.*s", (int)strcspn(why, "\n"), why);
-    board_fail(p->control.board, comm, comm->rank, what.at, p->folder);
-    atomic_store(&p->control.board->entries[comm->rank].state, RANK_FAILED);
-    text_finish(&what);
+    board_give_up(p->control.board, comm, why, p->folder);
 }
 
 /* Start and end -------------------------------------------------------------------------------- */
