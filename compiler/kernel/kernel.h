@@ -26,7 +26,7 @@
 //   route       r ids, w row_of_slot, w slot_of_row, w offsets                    rows top_k experts
 //   count       r ids, w counts                                                   rows top_k experts ranks
 //   route_ranks r ids, r counts, [r index, r scalars, r labels, a load, a dropped,] w row_of_slot, w offsets
-//                                                  rows top_k experts ranks capacity, drops stream, owner
+//                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
 //   clear       w x                            (bytes as f32 numbers)             n
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n

@@ -242,6 +242,24 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
     return OK;
 }
 
+// Experts are shared out evenly over the ranks of ep; each has one owner.
+static Status check_experts(const Plan *plan, const PlanParam *param) {
+    int32_t ep = plan->mesh.size[AXIS_ep];
+    if (!param->experts && !param->owner) return OK;
+    if (!param->per_expert || param->dims[0] * ep != param->experts) {
+        REFUSE("params", "parameter \"%s\": expected %lld experts on each of %d ranks, found %d in all",
+               param->name, (long long)param->dims[0], ep, param->experts);
+    }
+    for (int32_t rank = 0; param->owner && rank < ep; rank++) {
+        int32_t n = 0;
+        for (int32_t e = 0; e < param->experts; e++) n += param->owner[e] == rank;
+        if (n != param->dims[0])
+            REFUSE("params", "parameter \"%s\": expected %lld experts on rank %d of ep, found %d",
+                   param->name, (long long)param->dims[0], rank, n);
+    }
+    return OK;
+}
+
 static Status check_param(const Plan *plan, const PlanParam *param) {
     if (param->n_dims > PLAN_MAX_DIMS || (param->per_expert && !param->n_dims)) {
         REFUSE("params", "parameter \"%s\": expected %d to %d dimensions, found %d", param->name,
@@ -251,6 +269,7 @@ static Status check_param(const Plan *plan, const PlanParam *param) {
     if (bytes < 0)
         REFUSE("params", "parameter \"%s\": expected dimensions of 1 or more that fit",
                param->name);
+    TRY(check_experts(plan, param));
     if (param->init > PLAN_INIT_ONES) {
         REFUSE("params", "parameter \"%s\": expected an init below %d, found %d", param->name,
                PLAN_INIT_ONES + 1, param->init);

@@ -148,6 +148,8 @@ typedef struct PlanParam {
     double decay, lr;            // multipliers
     int32_t number;              // with stages: its place in the model; else 0, and params are in order
     int64_t offset;              // bytes in weights; -1: it is not there (PlanBucket)
+    int32_t experts;             // of all ranks of ep, which hold dims[0] each; 0: this rank has all
+    const int32_t *owner;        // [experts]: rank of ep; NULL: expert e on rank e / dims[0]
     int64_t grad;                // bytes in grads; -1: a state has none. One rank: the same as offset
 } PlanParam;
 
@@ -283,6 +285,11 @@ Region plan_master(const Plan *plan);                          // where fp32 par
 // What member `member` of the bucket's group has of a parameter; n = 0: nothing. On one rank, and of a state:
 // all of it. Parts of the members in turn are the parameter in order.
 PlanPart plan_part(const Plan *plan, const PlanParam *param, int32_t member);
+// The number among all experts of the i-th that rank `member` of ep holds, in ascending order.
+int32_t plan_expert(const PlanParam *param, int32_t member, int32_t i);
+int64_t plan_whole_numbers(const PlanParam *param);            // over all ranks of ep
+// What number `i` of a parameter on rank `member` of ep is in the whole parameter.
+int64_t plan_whole_number(const PlanParam *param, int32_t member, int64_t i);
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

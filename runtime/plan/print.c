@@ -112,6 +112,9 @@ static void print_param(const Plan *plan, const PlanParam *param, Text *out) {
     if (param->offset != -1) add_address(out, " at ", param->offset);
     if (plan->n_buckets && param->grad != -1) add_address(out, " grad ", param->grad);
     if (param->per_expert) text_add(out, " expert");
+    if (param->experts) add_int(out, " of ", param->experts);
+    for (int32_t i = 0; param->owner && i < param->experts; i++)
+        add_int(out, i ? "," : " on ", param->owner[i]);
     if (param->is_state) text_add(out, " state");
     if (plan->mesh.size[AXIS_pp] > 1) add_int(out, " number ", param->number);
     text_add(out, "\n");
