@@ -32,7 +32,7 @@
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
 //   clip        r partials, a scalars          (2 of 2: norm, scale, skip)        n
 //   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
-//   reduce      r parts, w y                   (y = what ranks have, in order)    ranks n
+//   reduce      r parts, w y | a y             (y = what ranks have, in order)    ranks n accumulate
 //   fold        r x, w sum                     (one number: of partials)          n
 //
 // Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and

@@ -289,6 +289,7 @@ bool pass_describe(Lower *l) {
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
+    if (!l->trial) describe_sharded(l);
     return true;
 }
 

@@ -176,7 +176,7 @@ static int64_t input_offset(Lower *l, const Buffer *buffer) {
 static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: lower_param_place(l, param_of(l, buffer->node), &buffer->offset); break;
-    case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->grad; break;
+    case BUFFER_GRADIENT: buffer->offset = plan_gradient(l->plan, param_of(l, buffer->node)); break;
     case BUFFER_PACKED: buffer->offset = l->shared->packs[buffer->k].offset; break;
     case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
     case BUFFER_METRIC:

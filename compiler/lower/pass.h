@@ -133,9 +133,9 @@ typedef struct Range {
     int64_t offset, bytes;
 } Range;
 
-// Masters of a bucket as the ranks of its group have them, in the update segment.
+// Masters of a bucket as the ranks of its group have them, in a segment.
 typedef struct Gathered {
-    uint32_t bucket, kernel, buffer;
+    uint32_t bucket, segment, kernel, buffer;
 } Gathered;
 
 typedef enum SegmentKind {
@@ -327,8 +327,17 @@ void lower_after(Lower *l, uint32_t kernel, uint32_t earlier); // both of one se
 /* update.c: the optimizer */
 
 void describe_update(Lower *l);
-// Masters of a bucket of several ranks, gathered after the optimizer; index in l->gathered.
-uint32_t lower_gathered(Lower *l, uint32_t bucket);
+// Masters of a bucket of several ranks, gathered in a segment; index in l->gathered.
+uint32_t lower_gathered(Lower *l, uint32_t bucket, SegmentKind segment);
+// dst = or += what the ranks of a group have, in parts.
+uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
+                          int32_t ranks, bool accumulate);
+
+/* sharded.c: parameters that no rank keeps whole */
+
+bool lower_is_sharded(const Lower *l, const PlanParam *param);
+// Kernels that read them, or add to their gradients, are given what a segment gathers, or exchanges.
+void describe_sharded(Lower *l);
 
 /* experts.c: experts on other ranks */
 
@@ -397,8 +406,8 @@ bool lower_place_params(Lower *l);
 // Where kernels read a parameter that they read as it is.
 Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset);
 int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket);
-// The last bind is of a buffer that holds a whole bucket: the kernel is given the parameter in it.
-void lower_bind_part(Lower *l, uint32_t kernel, const PlanParam *param, const PlanBucket *bucket);
+// Bind i is of a buffer that holds a whole bucket: the kernel is given the parameter in it.
+void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param, const PlanBucket *bucket);
 
 /* emit.c */
 

@@ -29,6 +29,9 @@
 //   shards      gradients of a bucket are exchanged as microbatches left them, added up into its shard
 //               before anything reads that; masters change after all are; weights are gathered from
 //               the new masters
+//   sharded     what no rank keeps whole is gathered from its masters before it is read, a parameter at
+//               a time; its gradients are added to what was cleared, exchanged once all are there, and
+//               added to the shard
 //   packed      copies are what program "pack" makes, apart, and made again by a step that changes
 //               their weights
 //

@@ -358,10 +358,13 @@ static void parse_buckets(Parser *p) {
         PlanBucket *bucket =
             ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
         bucket->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+        bucket->sharded = accept(p, " sharded");
         literal(p, " at ");
         bucket->offset = address(p);
         literal(p, " bytes ");
         bucket->bytes = count(p, "bytes");
+        literal(p, " grads ");
+        bucket->grads = address(p);
         literal(p, " shard ");
         bucket->shard = address(p);
         bucket->weights = accept(p, " weights ") ? address(p) : -1;

@@ -99,6 +99,12 @@ const PlanBucket *plan_bucket(const Plan *plan, const PlanParam *param) {
     return NULL;
 }
 
+int64_t plan_gradient(const Plan *plan, const PlanParam *param) {
+    const PlanBucket *bucket = plan_bucket(plan, param);
+    if (!bucket) return param->grad;
+    return bucket->sharded ? -1 : bucket->grads + param->grad - bucket->offset;
+}
+
 Region plan_master(const Plan *plan) {
     return plan->n_buckets ? REGION_master : REGION_weights;
 }

@@ -266,6 +266,7 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .programs = { [PROGRAM_STEP] = true },
                              .precision = job->precision,
                              .bucket = job->bucket,
+                             .piece = job->piece,
                              .layout = layout,
                              .stage = stage };
     Model *model = load_model(job);
