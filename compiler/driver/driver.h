@@ -11,6 +11,7 @@
 
 #include "compiler/model/model.h"
 #include "runtime/base/base.h"
+#include "runtime/train/train.h"
 
 #define DRIVER_SET                                                                                 \
     "  --set ADDRESS.FIELD=VALUE            a field of the spec's blocks, for example\n"                \
@@ -58,5 +59,11 @@ DRIVER_COMMANDS(X)
 int driver_refuse(const Model *model);
 // Prints "moec: error: " and this thread's last failure to stderr; returns its exit status.
 int driver_fail(Status status);
+// To stderr, or into a text while one is set: where many ranks say the same, one says it.
+void driver_say(const char *text);
+void driver_hold(Text *into); // NULL: to stderr again
+// A PlanAgain (runtime/train/train.h).
+Status driver_plan_again(const Command *command, const char *run, Options *options, bool evaluates,
+                         Plan **out);
 
 #endif

@@ -21,7 +21,7 @@ static int read_layout(const LayoutArgs *args, Model *model, Arena *arena, Layou
     }
     Text error = { 0 };
     bool done = spec_load_layout(args->text, model, arena, layout, &error);
-    if (!done) fputs(text_cstr(&error), stderr);
+    if (!done) driver_say(text_cstr(&error));
     text_finish(&error);
     return done ? 0 : status_exit(ERR_INPUT);
 }

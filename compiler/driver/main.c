@@ -28,7 +28,7 @@ static void print_usage(FILE *out) {
 static int options_of(const char *command) {
     static const struct { const char *name; int options; } takers[] = {
         { "train", FOR_TRAIN | FOR_SPEC },
-        { "resume", FOR_RESUME },
+        { "resume", FOR_RESUME | FOR_SPEC },
         { "eval", FOR_EVAL },
         { "sample", FOR_SAMPLE },
     };

@@ -5,8 +5,22 @@
 #include "compiler/driver/driver.h"
 #include "runtime/train/train.h"
 
+static Text *held;
+
+void driver_hold(Text *into) {
+    held = into;
+}
+
+void driver_say(const char *text) {
+    if (held) text_add(held, text);
+    else fputs(text, stderr);
+}
+
 int driver_fail(Status status) {
-    fprintf(stderr, "moec: error: %s\n", status_message());
+    Text text = { 0 };
+    text_printf(&text, "moec: error: %s\n", status_message());
+    driver_say(text_cstr(&text));
+    text_finish(&text);
     log_debug("%s", status_trail_text());
     return status_exit(status);
 }
@@ -17,23 +31,19 @@ int driver_refuse(const Model *model) {
     if (!diag->loc.file) text_add(&text, "moec: ");
     diag_print(model, diag->loc, diag->message, NULL, NULL, 0, diag->hint[0] ? diag->hint : NULL,
                &text);
-    fputs(text_cstr(&text), stderr);
+    driver_say(text_cstr(&text));
     text_finish(&text);
     return status_exit(ERR_INPUT);
 }
 
-static int finish(Status status) {
-    return status == OK ? 0 : driver_fail(status);
-}
-
 int cmd_resume(int argc, char **argv) {
-    return finish(command_resume(argc, argv));
+    return command_on_ranks("moec", command_resume, driver_plan_again, argc, argv);
 }
 
 int cmd_eval(int argc, char **argv) {
-    return finish(command_eval(argc, argv));
+    return command_on_ranks("moec", command_eval, driver_plan_again, argc, argv);
 }
 
 int cmd_sample(int argc, char **argv) {
-    return finish(command_sample(argc, argv));
+    return command_on_ranks("moec", command_sample, NULL, argc, argv);
 }

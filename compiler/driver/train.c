@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec train`: spec -> Model -> two plans, for training and evaluation and for sampling a sequence
-// at a time. The run keeps the plans, so nothing after this needs the spec.
+// at a time. The run keeps the plans, so nothing after this needs the spec, unless the run changes its
+// layout: then its plans are made again, from the copy of the spec in its folder.
+//
+// Every rank does this for its stage; what it would print is held until all are through, and said once.
 #include <stdio.h>
 
 #include "compiler/driver/layout.h"
@@ -88,12 +91,13 @@ static const uint8_t policies[] = { [CHOICE_CHEAP] = RECOMPUTE_CHEAP,
 
 // What the options say of ranks and microbatches becomes *training; *layout is where its layout is, if it
 // has one. Returns the exit status.
-static int choose_layout(Model *model, Options *options, Layout *layout, LowerOptions *training) {
+static int choose_layout(Model *model, Options *options, int ranks, Layout *layout,
+                         LowerOptions *training) {
     int32_t n = 0;
     training->recompute = policies[options->recompute];
     if (options->layout[0]) {
         LayoutArgs args = { .text = options->layout,
-                            .ranks = 1,
+                            .ranks = ranks,
                             .microbatch = options->microbatch,
                             .batch = options->batch,
                             .recompute = training->recompute };
@@ -103,7 +107,11 @@ static int choose_layout(Model *model, Options *options, Layout *layout, LowerOp
         options->microbatch = (int64_t)layout->microbatch * model->sequence;
         options->batch = options->microbatch * layout->dp * n;
     } else {
-        Status status = choose_batch(options, model->sequence);
+        Status status = ranks == 1 ? choose_batch(options, model->sequence)
+                                   : status_fail(ERR_ARGUMENT,
+                                                 "%d ranks were started, and no layout says how to use "
+                                                 "them\n  hint: for example --layout dp=%d",
+                                                 ranks, ranks);
         if (status != OK) return driver_fail(status);
         n = (int32_t)(options->batch / options->microbatch);
     }
@@ -140,77 +148,214 @@ static RunFile *spec_files(Arena *arena, const Model *model, const char *spec, i
     return files;
 }
 
-static int train_model(Model *model, const char *spec, const SpecOptions *spec_options,
-                       Options *options) {
+// What a run is lowered with, for this rank.
+typedef struct Lowering {
     Layout layout;
-    LowerOptions training = { 0 };
-    int result = choose_layout(model, options, &layout, &training);
+    LowerOptions options;
+} Lowering;
+
+static int choose(Model *model, Options *options, const Comm *comm, Lowering *out) {
+    *out = (Lowering){ 0 };
+    int result = choose_layout(model, options, comm->n_ranks, &out->layout, &out->options);
     if (result) return result;
-    uint8_t precision = options->precision == CHOICE_BF16 ? PRECISION_BF16 : PRECISION_FP32;
-    const char *target;
-    Status status = exec_target(options->device, options->arena, &target);
-    if (status != OK) return driver_fail(status);
-    training.target = target;
-    training.precision = precision;
-    training.programs[PROGRAM_STEP] = training.programs[PROGRAM_EVAL] = true;
-    LowerOptions sampling = { .microbatch = 1, .microbatches = 1, .target = target,
-                              .precision = precision };
-    sampling.programs[PROGRAM_PREFILL] = true;
-    Plan *plan = lower(model, &training), *sample_plan = plan ? lower(model, &sampling) : NULL;
-    result = 2;
-    if (sample_plan) {
-        json_t *origin = json_pack("{s:s, s:o, s:o, s:f}", "spec", spec, "arguments",
-                                   pairs(spec_options->args, spec_options->n_args), "set",
-                                   pairs(spec_options->sets, spec_options->n_sets),
-                                   "flops per token", model_counts(model).train_flops_per_token);
-        RunSource source = { .plan = plan, .sample_plan = sample_plan, .origin = origin };
-        source.files = spec_files(options->arena, model, spec, &source.n_files);
-        status = command_train(&source, options);
-        result = status == OK ? 0 : driver_fail(status);
-        json_decref(origin);
-    }
-    plan_destroy(plan);
-    plan_destroy(sample_plan);
-    return result;
+    if (out->options.layout) out->options.stage = comm->rank / out->layout.dp;
+    out->options.precision = options->precision == CHOICE_BF16 ? PRECISION_BF16 : PRECISION_FP32;
+    Status status = exec_target(options->device, options->arena, &out->options.target);
+    return status == OK ? 0 : driver_fail(status);
 }
 
-static int load_and_train(int argc, char **argv, Options *options) {
-    const char **words = ARENA_ARRAY(options->arena, const char *, argc), *spec = NULL;
-    int n;
-    SpecArg *args = NULL;
-    options->takes_spec_sets = true;
-    Status status = options_parse(options, FOR_TRAIN, argc, argv, words, &n);
-    if (status == OK) status = read_words(options, words, n, &spec, &args);
-    if (status == OK && !options->out[0])
-        status = status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
-    if (status == OK && !options->data.n)
-        status = status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
-    if (status == OK) status = schedule_check(options);
-    if (status != OK) return driver_fail(status);
+static Plan *lower_training(Model *model, const Lowering *lowering) {
+    LowerOptions training = lowering->options;
+    training.programs[PROGRAM_STEP] = training.programs[PROGRAM_EVAL] = true;
+    return lower(model, &training);
+}
+
+// Sampling takes one rank, whatever trains.
+static Plan *lower_sampling(Model *model, const Lowering *lowering) {
+    LowerOptions sampling = { .microbatch = 1, .microbatches = 1, .target = lowering->options.target,
+                              .precision = lowering->options.precision };
+    sampling.programs[PROGRAM_PREFILL] = true;
+    return lower(model, &sampling);
+}
+
+// Also for a model of a spec that asks for something else while it is traced.
+static Model *load(const char *spec, const SpecOptions *options) {
+    Text error = { 0 };
+    Model *model = spec_load(spec, options, &error);
+    if (!model) driver_say(text_cstr(&error));
+    text_finish(&error);
+    return model;
+}
+
+static Routing routing_of(const Options *options) {
     static const Routing routings[] = { [CHOICE_LEARNED] = ROUTING_LEARNED,
                                         [CHOICE_UNIFORM] = ROUTING_UNIFORM,
                                         [CHOICE_RANDOM] = ROUTING_RANDOM };
-    SpecOptions spec_options = { .args = args,
-                                 .n_args = n - 1,
-                                 .routing = routings[options->routing],
-                                 .sets = spec_sets(options),
-                                 .n_sets = options->spec_sets.n };
-    Text error = { 0 };
-    Model *model = spec_load(spec, &spec_options, &error);
-    if (!model) {
-        fputs(text_cstr(&error), stderr);
-        text_finish(&error);
-        return 2;
-    }
-    int result = train_model(model, spec, &spec_options, options);
-    model_destroy(model);
-    text_finish(&error);
-    return result;
+    return routings[options->routing];
+}
+
+// What `make` did on all ranks. With several, they print nothing meanwhile.
+static Status together(Command *command, int (*make)(void *user), void *user) {
+    Comm *comm = command->comm;
+    Text said = { 0 };
+    if (comm->n_ranks > 1) driver_hold(&said);
+    int result = make(user);
+    driver_hold(NULL);
+    Status status = !result ? OK : result == 2 ? ERR_INPUT : ERR_INTERNAL;
+    if (status != OK) status_fail(status, "%s", text_cstr(&said));
+    text_finish(&said);
+    command->bare = true;
+    TRY(comm_agree(comm, status));
+    command->bare = false;
+    return OK;
+}
+
+/* train ---------------------------------------------------------------------------------------- */
+
+typedef struct Training {
+    int argc;
+    char **argv;
+    Options *options;
+    const Comm *comm;
+    const char *spec;
+    SpecOptions spec_options;
+    Model *model;
+    Plan *plan, *sample_plan;
+} Training;
+
+static Status read_command(Training *t) {
+    Options *options = t->options;
+    const char **words = ARENA_ARRAY(options->arena, const char *, t->argc);
+    int n;
+    SpecArg *args = NULL;
+    options->takes_spec_sets = true;
+    TRY(options_parse(options, FOR_TRAIN, t->argc, t->argv, words, &n));
+    TRY(read_words(options, words, n, &t->spec, &args));
+    if (!options->out[0])
+        return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
+    if (!options->data.n)
+        return status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
+    TRY(schedule_check(options));
+    t->spec_options = (SpecOptions){ .args = args,
+                                     .n_args = n - 1,
+                                     .routing = routing_of(options),
+                                     .sets = spec_sets(options),
+                                     .n_sets = options->spec_sets.n };
+    return OK;
+}
+
+// The model, and this rank's plans.
+static int make_plans(void *user) {
+    Training *t = user;
+    Text unread = { 0 };
+    Lowering lowering;
+    Status status = read_command(t);
+    if (status != OK) return driver_fail(status);
+    if (t->comm->rank) t->spec_options.log = &unread; // rank 0 prints what the spec prints
+    t->model = load(t->spec, &t->spec_options);
+    text_finish(&unread);
+    if (!t->model) return 2;
+    int result = choose(t->model, t->options, t->comm, &lowering);
+    if (result) return result;
+    t->plan = lower_training(t->model, &lowering);
+    if (t->plan && t->comm->rank == 0) t->sample_plan = lower_sampling(t->model, &lowering);
+    return t->plan && (t->sample_plan || t->comm->rank) ? 0 : 2;
+}
+
+static Status start_run(const Command *command, Training *t) {
+    json_t *origin = json_pack("{s:s, s:o, s:o, s:f}", "spec", t->spec, "arguments",
+                               pairs(t->spec_options.args, t->spec_options.n_args), "set",
+                               pairs(t->spec_options.sets, t->spec_options.n_sets),
+                               "flops per token", model_counts(t->model).train_flops_per_token);
+    RunSource source = { .plan = t->plan, .sample_plan = t->sample_plan, .origin = origin };
+    source.files = spec_files(t->options->arena, t->model, t->spec, &source.n_files);
+    Status status = command_train(command, &source, t->options);
+    json_decref(origin);
+    return status;
+}
+
+static Status train(Command *command, int argc, char **argv) {
+    Training t = { .argc = argc, .argv = argv, .options = options_create(), .comm = command->comm };
+    Status status = together(command, make_plans, &t);
+    if (status == OK) status = start_run(command, &t);
+    plan_destroy(t.plan);
+    plan_destroy(t.sample_plan);
+    model_destroy(t.model);
+    options_destroy(t.options);
+    return status;
 }
 
 int cmd_train(int argc, char **argv) {
-    Options *options = options_create();
-    int result = load_and_train(argc, argv, options);
-    options_destroy(options);
-    return result;
+    return command_on_ranks("moec", train, NULL, argc, argv);
+}
+
+/* Plans made again ----------------------------------------------------------------------------- */
+
+static SpecArg *read_pairs(Arena *arena, const json_t *object, int *n) {
+    SpecArg *args = ARENA_ARRAY(arena, SpecArg, json_object_size(object) + 1);
+    const char *key;
+    json_t *value;
+    *n = 0;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        const char *text = json_string_value(value);
+        args[(*n)++] = (SpecArg){ arena_strdup(arena, key), arena_strdup(arena, text ? text : "") };
+    }
+    return args;
+}
+
+// The spec as it was when the run began.
+static Status find_spec(const char *run, Options *options, const char **spec, SpecOptions *out) {
+    Options *old = options_create();
+    json_t *record = NULL;
+    Status status = run_read_options(run, old, &record);
+    const json_t *origin = json_object_get(record, "origin");
+    const char *name = json_string_value(json_object_get(origin, "spec"));
+    const char *slash = name ? strrchr(name, '/') : NULL;
+    *spec = arena_printf(options->arena, "%s/spec/%s", run, slash ? slash + 1 : name ? name : "");
+    *out = (SpecOptions){ .routing = routing_of(options) };
+    out->args = read_pairs(options->arena, json_object_get(origin, "arguments"), &out->n_args);
+    out->sets = read_pairs(options->arena, json_object_get(origin, "set"), &out->n_sets);
+    json_decref(record);
+    options_destroy(old);
+    TRY(status);
+    if (name && file_exists(*spec)) return OK;
+    return status_fail(ERR_INPUT, "%s has no spec to make a plan of: it was begun with a plan\n"
+                       "  hint: start as many ranks as its plan is for", run);
+}
+
+// The microbatch that the run had, unless the new layout cannot have it.
+static int choose_again(Model *model, Options *options, const Comm *comm, Lowering *lowering,
+                        Text *said) {
+    if (!choose(model, options, comm, lowering)) return 0;
+    said->bytes = 0;
+    options->microbatch = 0;
+    return choose(model, options, comm, lowering);
+}
+
+static Plan *plan_again(Model *model, Options *options, const Comm *comm, bool evaluates, Text *said) {
+    Lowering lowering;
+    if (evaluates) options->layout = "";
+    if (choose_again(model, options, comm, &lowering, said)) return NULL;
+    if (!evaluates) return lower_training(model, &lowering);
+    lowering.options.microbatches = 1;
+    lowering.options.programs[PROGRAM_EVAL] = true;
+    return lower(model, &lowering.options);
+}
+
+Status driver_plan_again(const Command *command, const char *run, Options *options, bool evaluates,
+                         Plan **out) {
+    const char *spec;
+    SpecOptions spec_options;
+    Text said = { 0 };
+    *out = NULL;
+    TRY(find_spec(run, options, &spec, &spec_options));
+    driver_hold(&said);
+    Model *model = load(spec, &spec_options);
+    if (model) *out = plan_again(model, options, command->comm, evaluates, &said);
+    driver_hold(NULL);
+    model_destroy(model);
+    Status status = *out ? OK : status_fail(ERR_INPUT, "the plan of %s cannot be made again:\n%s", run,
+                                            text_cstr(&said));
+    text_finish(&said);
+    return status;
 }

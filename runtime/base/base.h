@@ -165,6 +165,9 @@ double time_seconds(void);                                  // monotonic
 typedef enum LogLevel { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG } LogLevel;
 void log_line(LogLevel level, const char *format, ...) PRINTF_LIKE(2, 3);
 bool log_enabled(LogLevel level);
+// From now on lines of this process begin with "[rank 3] "; of rank 0 as ever.
+void log_rank(int rank);
+const char *log_prefix(void);                               // "" or that, for who prints otherwise
 #define log_warn(...) log_line(LOG_WARN, __VA_ARGS__)
 #define log_info(...) log_line(LOG_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)

@@ -8,6 +8,16 @@
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 
+static char prefix[24];
+
+void log_rank(int rank) {
+    if (rank) snprintf(prefix, sizeof prefix, "[rank %d] ", rank);
+}
+
+const char *log_prefix(void) {
+    return prefix;
+}
+
 bool log_enabled(LogLevel level) {
     const char *wanted = getenv("MOEC_LOG");
     LogLevel limit = LOG_INFO;
@@ -19,7 +29,8 @@ bool log_enabled(LogLevel level) {
 void log_line(LogLevel level, const char *format, ...) {
     if (!log_enabled(level)) return;
     char line[4096];
-    int n = level == LOG_INFO ? 0 : snprintf(line, sizeof line, "%s: ", level_names[level]);
+    int n = snprintf(line, sizeof line, "%s%s%s", prefix, level == LOG_INFO ? "" : level_names[level],
+                     level == LOG_INFO ? "" : ": ");
     va_list list;
     va_start(list, format);
     int more = vsnprintf(line + n, sizeof line - (size_t)n - 1, format, list);

@@ -45,8 +45,17 @@ Status comm_agree(Comm *comm, Status status) {
     return gathered;
 }
 
-bool comm_tells(const Comm *comm) {
-    return !comm || comm->rank == 0 || strcmp(status_message(), agreed) != 0;
+bool comm_agreed(void) {
+    return agreed[0] && !strcmp(status_message(), agreed);
+}
+
+// A report about rank 0 is told by rank 1.
+bool comm_tells(const Comm *comm, Status status) {
+    static const char of_first[] = "rank 0 ";
+    if (!comm || comm->n_ranks == 1) return true;
+    if (status == ERR_RANK)
+        return comm->rank == (strncmp(status_message(), of_first, sizeof of_first - 1) ? 0 : 1);
+    return comm->rank == 0 || !comm_agreed();
 }
 
 Status comm_first(Comm *comm, void *value, int64_t bytes) {

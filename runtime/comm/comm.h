@@ -126,8 +126,10 @@ int comm_on_stage(const Comm *comm, int stage);
 // rank that failed, named unless all failed alike. ERR_RANK comes back as it is: there is nobody to
 // ask any more.
 Status comm_agree(Comm *comm, Status status);
-// Whether this rank is to print the last failure: one that all agreed on is rank 0's. NULL: one rank.
-bool comm_tells(const Comm *comm);
+bool comm_agreed(void);           // whether the last failure is one that all know of
+// Whether this rank is to print the last failure, whose status this is: what all know is told once. comm
+// NULL: one rank.
+bool comm_tells(const Comm *comm, Status status);
 Status comm_first(Comm *comm, void *value, int64_t bytes);     // rank 0's, on all
 Status comm_sum(Comm *comm, PlanGroup group, int64_t *values, int n); // in place
 // Texts of the group's members, in the arena.

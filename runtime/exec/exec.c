@@ -200,6 +200,7 @@ static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, co
     const Launch *launch = &exec->launches[number][i];
     const PlanProgram *program = &exec->plan->programs[number];
     void *const *args = launch->args + (size_t)trip * program->instrs[i].n_operands;
+    together_at(exec, program, i, row);
     fence_operands(exec, program, i, args, false);
     if (!launch->kernel) TRY(cross_run(exec, number, i, args, row));
     else TRY(exec->api->launch(exec->device, launch->kernel, args,

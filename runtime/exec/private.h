@@ -70,12 +70,14 @@ struct Exec {
 uint32_t exec_number(const Exec *exec, const PlanProgram *program); // n_programs: of another plan
 Status exec_run_row(Exec *exec, uint32_t program, const PlanRow *row);
 
-/* together.c: creation on many ranks */
+/* together.c: many ranks */
 // Ranks of this machine, this one among them. All ranks call it.
 Status together_count(Exec *exec);
 int together_threads(const Exec *exec, int asked); // asked 0: this rank's part of the cores
 // NULL with one rank.
 const JitShare *together_share(Exec *exec);
+// For the reports of other ranks: what comes next.
+void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRow *row);
 
 /* cross.c: what crosses ranks */
 Status cross_create(Exec *exec);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation on many ranks: those of a machine share its cores and its cache of kernels.
+// Many ranks: those of a machine share its cores and its cache of kernels, and all tell where they are.
 #include <sched.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "runtime/exec/private.h"
@@ -42,7 +43,7 @@ static Status share_agree(void *user, Status status) {
 
 static void share_pulse(void *user) {
     Comm *comm = ((Exec *)user)->host;
-    if (comm->api->at) comm->api->at(comm, "compiling kernels");
+    comm_at(comm, "compiling kernels");
 }
 
 const JitShare *together_share(Exec *exec) {
@@ -57,4 +58,23 @@ const JitShare *together_share(Exec *exec) {
                               .pulse = share_pulse,
                               .user = exec };
     return &exec->share;
+}
+
+void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRow *row) {
+    static const char *const ops[N_PLAN_OPS] = {
+#define X(name) #name,
+        PLAN_OPS(X)
+#undef X
+    };
+    if (exec->host->n_ranks == 1 || !exec->host->api->at) return;
+    const PlanInstr *instr = &program->instrs[i];
+    bool launch = instr->op == PLAN_launch;
+    int32_t step = 0;
+    char where[192];
+    if (exec->images[REGION_scalars])
+        memcpy(&step, exec_scalars(exec) + SCALAR_step, sizeof step);
+    snprintf(where, sizeof where, "program %s, step %d, %s of microbatch %d: instruction %d, %s",
+             program->name, step, program->segments[row->segment].name, row->microbatch, i,
+             launch ? exec->plan->kernels[instr->kernel].entry : ops[instr->op]);
+    comm_at(exec->host, where);
 }

@@ -348,14 +348,12 @@ Status check_gradients(const ProgramCheck *c) {
         const PlanParam *param = &c->plan->params[i];
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         if (param->is_state) continue;
-        int64_t gradient = plan_gradient(c->plan, param);
-        if (gradient >= 0 && !spans_cover(&spans.added, gradient, bytes)) { // else check_sharded
-
+        if (!spans_cover(&spans.added, param->grad, bytes)) {
             REFUSE("gradients",
                    "program \"%s\", parameter \"%s\": expected its gradient, %lld bytes at %lld, "
                    "written "
                    "in a microbatch, found a part without",
-                   c->program->name, param->name, (long long)bytes, (long long)gradient);
+                   c->program->name, param->name, (long long)bytes, (long long)param->grad);
         }
         if (!c->plan->n_buckets && !spans_cover(&spans.updated, param->offset, bytes)) {
             REFUSE(

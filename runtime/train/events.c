@@ -89,7 +89,7 @@ static Status write_record(Events *events) {
                 fwrite(event->at, event->bytes, 1, events->file) == 1 &&
                 fwrite(&of_data, sizeof of_data, 1, events->file) == 1 &&
                 fflush(events->file) == 0;
-    return good ? OK : status_fail(ERR_IO, "cannot write %s: %s", events->path, strerror(errno));
+    return good ? OK : journal_failed(events->path, errno);
 }
 
 Status events_open(const char *run, int64_t step, Events *out) {

@@ -65,9 +65,17 @@ Status journal_eval(Journal *journal, json_t *line) {
     return status;
 }
 
+Status journal_failed(const char *path, int error) {
+    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
+    return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
+                       full ? "\n  hint: free some space; 'moec resume' goes on from the last "
+                              "checkpoint"
+                            : "");
+}
+
 static Status sync_one(FILE *file, const char *path) {
     if (fflush(file) == 0 && fdatasync(fileno(file)) == 0) return OK;
-    return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    return journal_failed(path, errno);
 }
 
 Status journal_sync(Journal *journal) {

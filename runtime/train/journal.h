@@ -70,6 +70,7 @@ Status journal_open(const char *run, int64_t step, bool tensorboard, Journal *ou
 Status journal_step(Journal *journal, json_t *line);              // takes the line
 Status journal_eval(Journal *journal, json_t *line);              // takes it
 Status journal_sync(Journal *journal);                            // what was written is on disk
+Status journal_failed(const char *path, int error);               // ERR_IO: a file cannot be written
 Status journal_picture(const Journal *journal, const char *title);
 void journal_close(Journal *journal);                             // zeroed is fine
 

@@ -8,7 +8,7 @@
 
 static const struct {
     const char *name;
-    Status (*run)(int argc, char **argv);
+    Status (*run)(Command *command, int argc, char **argv);
     int options;
     const char *help;
 } commands[] = {
@@ -35,7 +35,7 @@ static void print_usage(void) {
                FOR_TRAIN);
 }
 
-static Status train_plans(const char *const *words, int n, Options *options) {
+static Status check_words(int n, const Options *options) {
     if (n < 1 || n > 2)
         return status_fail(ERR_ARGUMENT, "expected PLAN [SAMPLE-PLAN], found %d words", n);
     for (int i = 0; i < N_OPTIONS; i++)
@@ -46,39 +46,49 @@ static Status train_plans(const char *const *words, int n, Options *options) {
                                option_info[i].flag);
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
+    return OK;
+}
+
+static Status train_plans(const Command *command, const char *const *words, int n, Options *options) {
     Plan *plans[2] = { 0 };
-    Status status = OK;
-    for (int i = 0; i < n && status == OK; i++) status = plan_read(words[i], 0, &plans[i]);
+    Status status = plan_read_rank(words[0], command->comm, &plans[0]);
+    if (status == OK && n > 1) status = plan_read(words[1], 0, &plans[1]);
     RunSource source = { .plan = plans[0], .sample_plan = plans[1] };
-    if (status == OK) status = command_train(&source, options);
+    status = comm_agree(command->comm, status);
+    if (status == OK) status = command_train(command, &source, options);
     plan_destroy(plans[0]);
     plan_destroy(plans[1]);
     return status;
 }
 
-static Status train(int argc, char **argv) {
+static Status train(Command *command, int argc, char **argv) {
     Options *options = options_create();
     const char **words = ARENA_ARRAY(options->arena, const char *, argc);
     int n;
     Status status = options_parse(options, FOR_TRAIN, argc, argv, words, &n);
-    if (status == OK) status = train_plans(words, n, options);
+    if (status == OK) status = check_words(n, options);
+    status = comm_agree(command->comm, status);
+    if (status == OK) status = train_plans(command, words, n, options);
     options_destroy(options);
     return status;
 }
 
-static Status run(int argc, char **argv) {
+static int run(int argc, char **argv) {
     for (int i = 0; i < COUNT_OF(commands); i++)
-        if (!strcmp(argv[1], commands[i].name)) return commands[i].run(argc - 1, argv + 1);
-    return train(argc, argv);
+        if (!strcmp(argv[1], commands[i].name))
+            return command_on_ranks("moec-run", commands[i].run, NULL, argc - 1, argv + 1);
+    return command_on_ranks("moec-run", train, NULL, argc, argv);
 }
 
 typedef struct Call {
-    int argc;
+    int argc, result;
     char **argv;
 } Call;
 
-static Status run_call(void *call) {
-    return run(((Call *)call)->argc, ((Call *)call)->argv);
+static Status run_call(void *user) {
+    Call *call = user;
+    call->result = run(call->argc, call->argv);
+    return OK;
 }
 
 static int run_command(int argc, char **argv) {
@@ -100,12 +110,10 @@ static int run_command(int argc, char **argv) {
         print_usage();
         return 2;
     }
-    Call call = { argc, argv };
+    Call call = { argc, 0, argv };
     Status status = memory_guard(run_call, &call);
-    if (status != OK) {
-        fprintf(stderr, "moec-run: error: %s\n", status_message());
-        log_debug("%s", status_trail_text());
-    }
+    if (status == OK) return call.result;
+    fprintf(stderr, "%smoec-run: error: %s\n", log_prefix(), status_message());
     return status_exit(status);
 }
 

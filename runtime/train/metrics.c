@@ -69,12 +69,7 @@ Status metrics_write(FILE *file, const char *path, const json_t *object) {
     bool good = fprintf(file, "%s\n", line.at) > 0 && fflush(file) == 0;
     int error = errno;
     text_finish(&line);
-    if (good) return OK;
-    bool full = error == ENOSPC || error == EFBIG || error == EDQUOT;
-    return status_fail(ERR_IO, "cannot write %s: %s%s", path, strerror(error),
-                       full ? "\n  hint: free some space; 'moec resume' goes on from the last "
-                              "checkpoint"
-                            : "");
+    return good ? OK : journal_failed(path, error);
 }
 
 /* A program's metrics -------------------------------------------------------------------------- */

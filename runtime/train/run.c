@@ -17,14 +17,35 @@ static Status join(char out[PATH_BYTES], const char *run, const char *name) {
     return n < PATH_BYTES ? OK : status_fail(ERR_ARGUMENT, "path too long: %s/%s", run, name);
 }
 
-static Status write_plan(const char *run, const char *name, const Plan *plan) {
+static Status write_text(const char *run, const char *name, const char *text) {
     char path[PATH_BYTES];
     TRY(join(path, run, name));
+    return file_write_atomic(path, text, strlen(text));
+}
+
+static Status write_plan(const char *run, const char *name, const Plan *plan) {
     Text text = { 0 };
     plan_print(plan, &text);
-    Status status = file_write_atomic(path, text.at, text.bytes);
+    Status status = write_text(run, name, text_cstr(&text));
     text_finish(&text);
     return status;
+}
+
+Status run_plans(Comm *comm, const Plan *plan, Arena *arena, const char **out) {
+    Text text = { 0 };
+    char **texts = NULL;
+    plan_print(plan, &text);
+    Status status = comm_texts(comm, GROUP_pp, text_cstr(&text), arena, &texts);
+    text.bytes = 0;
+    for (int stage = 0; status == OK && stage < comm_members(comm, GROUP_pp); stage++)
+        text_add(&text, texts[stage]);
+    *out = arena_strndup(arena, text.at, text.bytes);
+    text_finish(&text);
+    return status;
+}
+
+Status run_write_plans(const char *run, const char *text) {
+    return write_text(run, "plan.txt", text);
 }
 
 static Status write_file(const char *run, const RunFile *file) {
@@ -74,7 +95,8 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
                            "--out %s is a file, expected a folder\n  hint: give another --out",
                            run);
     TRY(file_make_dirs(run));
-    TRY(write_plan(run, "plan.txt", source->plan));
+    if (source->plans) TRY(run_write_plans(run, source->plans));
+    else TRY(write_plan(run, "plan.txt", source->plan));
     if (source->sample_plan) TRY(write_plan(run, "plan-sample.txt", source->sample_plan));
     for (int i = 0; i < source->n_files; i++) TRY(write_file(run, &source->files[i]));
     json_t *record = record_of(source, options);
@@ -150,16 +172,30 @@ Status plan_read(const char *path, int32_t stage, Plan **out) {
     return status;
 }
 
-Status run_read_plan(const char *run, int32_t stage, Plan **out) {
+// Any stage's plan says how many ranks there are to each.
+Status plan_read_rank(const char *path, const Comm *comm, Plan **out) {
+    Plan *first;
+    if (!comm) return plan_read(path, 0, out);
+    TRY(plan_read(path, 0, &first));
+    int stage = comm->rank / plan_group_size(first, GROUP_dp);
+    bool other = stage > 0 && stage < first->mesh.size[AXIS_pp];
+    if (!other) *out = first;
+    else plan_destroy(first);
+    return other ? plan_read(path, stage, out) : OK;
+}
+
+Status run_read_plan(const char *run, const Comm *comm, Plan **out) {
     char path[PATH_BYTES];
     TRY(join(path, run, "plan.txt"));
-    return plan_read(path, stage, out);
+    return plan_read_rank(path, comm, out);
 }
 
 Status run_read_sample_plan(const char *run, Plan **out) {
     char path[PATH_BYTES];
     TRY(join(path, run, "plan-sample.txt"));
-    return file_exists(path) ? plan_read(path, 0, out) : run_read_plan(run, 0, out);
+    if (file_exists(path)) return plan_read(path, 0, out);
+    TRY(join(path, run, "plan.txt"));
+    return plan_read(path, 0, out);
 }
 
 // "loss.svg.1234.AbCdEf", as file_write_atomic names what it has not renamed yet.

@@ -174,6 +174,7 @@ static Status prepare(Trainer *t) {
     if (is_first(t)) {
         TRY(run_lock(t->job->run, &t->lock));
         memory_hold(&t->locked, unlock, t);
+        if (t->job->plans) TRY(run_write_plans(t->job->run, t->job->plans));
         if (t->job->resume) TRY(run_write_options(t->job->run, options)); // some may be new
     }
     progress_start(&t->progress, is_first(t) ? t->job->progress : NULL, options->log_interval);
@@ -258,6 +259,7 @@ static Status start(Trainer *t) {
     t->comm = t->job->comm ? t->job->comm : t->own_comm;
     TRY(comm_mesh(t->comm, &t->plan->mesh));
     TRY(comm_agree(t->comm, prepare(t)));
+    TRY(comm_agree(t->comm, comm_keep(t->comm, t->job->run)));
     TRY(same_files(t));
     TRY(compile(t));
     TRY(comm_agree(t->comm, set_parameters(t)));

@@ -26,7 +26,8 @@ typedef struct RunFile { const char *name, *text; size_t bytes; } RunFile; // "s
 
 // What a new run is made of. `origin` (borrowed, may be NULL): spec path, arguments, for run.json.
 typedef struct RunSource {
-    const Plan *plan, *sample_plan;                            // sample_plan may be NULL
+    const Plan *plan, *sample_plan;                            // this rank's; sample_plan may be NULL
+    const char *plans;           // text of the plans of all stages; NULL: plan's
     const RunFile *files; int n_files;
     const json_t *origin;
 } RunSource;
@@ -36,7 +37,11 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
 // Reads run.json's options over the defaults; *record (may be NULL) is the caller's to json_decref.
 Status run_read_options(const char *run, Options *options, json_t **record);
 Status run_write_options(const char *run, const Options *options); // after a resume changed them
-Status run_read_plan(const char *run, int32_t stage, Plan **out);
+// The text of all stages' plans; all ranks call it. And what becomes of it.
+Status run_plans(Comm *comm, const Plan *plan, Arena *arena, const char **out);
+Status run_write_plans(const char *run, const char *text);
+Status run_read_plan(const char *run, const Comm *comm, Plan **out); // of this rank's stage; comm NULL: the first
+Status plan_read_rank(const char *path, const Comm *comm, Plan **out); // the same of any file
 Status run_read_sample_plan(const char *run, Plan **out);      // one stage; without one, plan.txt's
 double run_flops(const char *run); // of the model's contractions, to train on a token; 0: unknown
 Status plan_read(const char *path, int32_t stage, Plan **out); // of a file of all stages: plan.h
@@ -125,6 +130,7 @@ typedef struct TrainJob {
     const char *run;             // made by run_create
     bool resume;
     Comm *comm;                  // this rank's; NULL: there is one
+    const char *plans;           // resume: what the run's plans are from now on; NULL: as they were
     Data *data;                  // already open, taken over; NULL: opened
     FILE *progress, *results;    // either may be NULL
 } TrainJob;
@@ -170,10 +176,26 @@ int32_t sample_draw(const float *logits, int32_t n, double temperature, double t
 
 /* commands.c: what both `moec` and `moec-run` offer -------------------------------------------- */
 
+// A command on every rank that a launcher started; one, without.
+typedef struct Command Command;
+// Makes a run's plan for this rank again, from the spec in its folder: for training, as the options say
+// (--layout may be new), or for evaluating on one rank.
+typedef Status (*PlanAgain)(const Command *command, const char *run, Options *options, bool evaluates,
+                            Plan **out);
+struct Command {
+    Comm *comm;
+    PlanAgain plan_again;        // NULL: there is no compiler here
+    bool bare;                   // the failure's message is all there is to print; of one rank: printed
+};
+
+// Runs `body` with this process's end of the ranks, prints what went wrong as PROGRAM's, once; returns the
+// exit status.
+int command_on_ranks(const char *program, Status (*body)(Command *command, int argc, char **argv),
+                PlanAgain plan_again, int argc, char **argv);
 // `options` are parsed and complete; makes the run and trains.
-Status command_train(const RunSource *source, Options *options);
-Status command_resume(int argc, char **argv);
-Status command_eval(int argc, char **argv);
-Status command_sample(int argc, char **argv);
+Status command_train(const Command *command, RunSource *source, Options *options);
+Status command_resume(Command *command, int argc, char **argv);
+Status command_eval(Command *command, int argc, char **argv);
+Status command_sample(Command *command, int argc, char **argv);
 
 #endif

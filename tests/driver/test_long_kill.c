@@ -105,7 +105,7 @@ static void checkpoints_are_whole(const char *run) {
     DIR *folder = opendir(path_in(run, "checkpoints"));
     if (!folder) return;
     Plan *plan;
-    EXPECT_OK(run_read_plan(run, 0, &plan));
+    EXPECT_OK(run_read_plan(run, NULL, &plan));
     size_t bytes = (size_t)plan->region_bytes[REGION_weights];
     TrainMemory memory = { calloc(1, bytes), calloc(1, bytes), calloc(1, bytes) };
     Arena *arena = arena_create();

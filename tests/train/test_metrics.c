@@ -64,7 +64,7 @@ static void run_record(void **state) {
     EXPECT_OK(options_set(options, OPT_data, "--data", "a file"));
     const RunFile spec = { "spec/sub/m.lua", "return 1\n", 9 };
     json_t *origin = json_pack("{s:s}", "spec", "m.lua");
-    EXPECT_OK(run_create(run, &(RunSource) { plan, plan, &spec, 1, origin }, options));
+    EXPECT_OK(run_create(run, &(RunSource) { .plan = plan, .sample_plan = plan, .files = &spec, .n_files = 1, .origin = origin }, options));
     json_decref(origin);
     size_t n;
     assert_string_equal(read_whole(path_in(run, "spec/sub/m.lua"), &n), "return 1\n");
@@ -104,7 +104,7 @@ static void run_record(void **state) {
     write_file(path, bytes, n);
     EXPECT_OK(run_read_options(run, read, NULL));
     write_file(path_in(run, "plan.txt"), "plan 9\n", 7);
-    assert_int_not_equal(run_read_plan(run, 0, &again), OK);
+    assert_int_not_equal(run_read_plan(run, NULL, &again), OK);
     assert_non_null(strstr(status_message(), "plan.txt: "));
     expect_failure(run_read_options(scratch_folder(), read, NULL), ERR_INPUT,
                    "is not the folder of a run: it has no run.json");

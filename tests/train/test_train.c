@@ -192,7 +192,7 @@ static void plan_from_its_text_gives_the_same_bits(void **state) {
     char *first = fresh(), *second = fresh();
     EXPECT_OK(train_with(first, plan, MORE("--steps", "4"), false, NULL));
     Plan *read;
-    EXPECT_OK(run_read_plan(first, 0, &read));
+    EXPECT_OK(run_read_plan(first, NULL, &read));
     EXPECT_OK(train_with(second, read, MORE("--steps", "4"), false, NULL));
     same_checkpoints(first, second, 4);
     plan_destroy(read);

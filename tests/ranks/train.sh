@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# moec train, resume and eval on ranks that mpirun starts: the losses of one rank, a run that is resumed on the
+# same ranks and on others, one voice for what all ranks say.
+set -euo pipefail
+source=$1 build=$2
+[[ -x $build/moec ]] || exit 77
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export MOEC_CACHE_DIR=$work/cache
+cd "$source"
+
+ranks() { local n=$1; shift; tests/mpirun.sh "$build" "$n" "$@"; }
+ranks 1 true >/dev/null || exit 77
+moec=$build/moec
+
+cat >"$work/mini.lua" <<'LUA'
+local m = require "moec"
+return m.model {
+  name = "mini", vocab = 256, width = 32, sequence = 32,
+  layers = m.stack(2, m.block {
+    attention = { heads = 2, kv_heads = 1, rope = true },
+    ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 32 }, router = { balance_loss = 0.01, balance = "global" } },
+  }),
+}
+LUA
+data=(--data README.md --held-out 2000 --batch 512 --save-interval 4)
+
+fail() { echo "$*"; exit 1; }
+losses() { sed -n 's/.*"train\/CE loss":\([^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+# close A B: the losses of two runs agree to 1e-6, and there are as many.
+close() {
+    paste <(losses "$1") <(losses "$2") | awk -v a="$1" -v b="$2" '
+        { d = ($1 - $2) / $1; if (d < 0) d = -d; if (NF != 2 || d > 1e-6) { print a, b, "step", NR, $0; bad = 1 } }
+        END { exit bad || NR == 0 }'
+}
+# same A B STEP: equal bytes of every file of state.
+same() {
+    for file in weights moment1 moment2; do
+        cmp "$1/checkpoints/step-$3/$file.safetensors" "$2/checkpoints/step-$3/$file.safetensors"
+    done
+}
+# train N LAYOUT STEPS RUN [options...]
+train() {
+    local n=$1 layout=$2 steps=$3 run=$4
+    shift 4
+    ranks "$n" "$moec" train "$work/mini.lua" "${data[@]}" --layout "$layout" --steps "$steps" --out "$work/$run" \
+        "$@" >"$work/$run.log" 2>&1 || { cat "$work/$run.log"; fail "train $run"; }
+}
+resume() {
+    local n=$1 run=$2
+    shift 2
+    ranks "$n" "$moec" resume "$work/$run" "$@" >"$work/$run.log" 2>&1 || { cat "$work/$run.log"; fail "resume $run"; }
+}
+
+# One rank with microbatches of all ranks' sequences is what the others are measured by.
+"$moec" train "$work/mini.lua" "${data[@]}" --microbatch 256 --steps 8 --out "$work/one" >"$work/one.log" 2>&1 ||
+    { cat "$work/one.log"; fail one; }
+[[ $(losses "$work/one" | wc -l) == 8 ]]
+
+train 2 dp=2 8 dp2 --microbatch 128
+close "$work/one" "$work/dp2"
+[[ $(grep -c '^trained 8 steps' "$work/dp2.log") == 1 ]] || fail "one rank speaks"
+[[ $(grep -c 'held out:' "$work/dp2.log") == 1 ]]
+train 4 dp=4 8 dp4 --microbatch 64
+close "$work/one" "$work/dp4"
+
+# Interrupted and resumed: the same bits.
+train 2 dp=2 4 again --microbatch 128
+resume 2 again --steps 8
+# The schedule follows --steps, so the run that was not interrupted had another learning rate: start alike.
+train 2 dp=2 4 straight --microbatch 128
+resume 2 straight --steps 8
+same "$work/again" "$work/straight" 8
+same "$work/again" "$work/straight" 4
+
+# On other ranks, and on one: the state is the layout's no more than the data's order is.
+for to in "4 dp=4" "1 dp=1" "2 dp=2"; do
+    n=${to% *} layout=${to#* }
+    cp -r "$work/again" "$work/to$n"
+    rm -rf "$work/to$n/checkpoints/step-8"
+    echo step-4 >"$work/to$n/checkpoints/latest"
+    resume "$n" "to$n" --layout "$layout" --steps 8
+    grep -q 'resuming' "$work/to$n.log"
+    close "$work/again" "$work/to$n"
+done
+same "$work/again" "$work/to2" 8
+
+# Evaluated on the ranks that trained, and on one; sampled on one.
+bits() { sed -n 's/held out: \([0-9.]*\) bits.*/\1/p' <<<"$1"; }
+many=$(ranks 2 "$moec" eval "$work/dp2" 2>/dev/null)
+single=$("$moec" eval "$work/dp2" 2>/dev/null)
+[[ -n $(bits "$many") && $(bits "$many") == "$(bits "$single")" ]] || fail "eval: '$many', '$single'"
+"$moec" sample "$work/dp2" --bytes 5 >/dev/null 2>&1
+
+# refused STATUS PART N COMMAND...: fails so, and says it once.
+refused() {
+    local status=$1 part=$2 n=$3 found=0
+    shift 3
+    ranks "$n" "$@" >"$work/refused.log" 2>&1 || found=$?
+    [[ $found == "$status" ]] || { cat "$work/refused.log"; fail "$*: status $found, expected $status"; }
+    [[ $(grep -c -- "$part" "$work/refused.log") == 1 ]] || { cat "$work/refused.log"; fail "'$part' once"; }
+}
+new=("$moec" train "$work/mini.lua" "${data[@]}" --steps 1 --out "$work/refused")
+refused 2 'for example --layout dp=2' 2 "${new[@]}"
+refused 2 'started' 2 "${new[@]}" --layout dp=4
+refused 2 '--microbatch is 100 tokens' 2 "${new[@]}" --layout dp=2 --microbatch 100
+refused 2 'has no file\|cannot open\|cannot read' 2 "${new[@]}" --layout dp=2 --data nowhere
+refused 2 'already holds a run' 2 "${new[@]}" --layout dp=2 --out "$work/dp2"
+refused 2 "the plan of $work/dp2 is for 2 ranks" 4 "$moec" resume "$work/dp2" --steps 9
+refused 2 "sampling runs on one rank" 2 "$moec" sample "$work/dp2"
+echo 'return require "moec".model { nmae = 1 }' >"$work/wrong.lua"
+refused 2 "no field 'nmae'" 2 "$moec" train "$work/wrong.lua" "${data[@]}" --steps 1 --out "$work/refused" --layout dp=2
+[[ ! -e $work/refused ]] || fail "a run that was refused has no folder"
