@@ -74,9 +74,10 @@ static void fill_route(Filler *f, const KernelDesc *d) {
     fill_text(f, "at", &at);
     fill_size(f, "drops", d->drops);
     fill_hole(f, "stream", arena_printf(f->arena, "0x%llxu", (unsigned long long)d->stream));
-    fill_hole(f, "drop_parameters", d->drops ? "const int32_t *index, const float *scalars, "
-                                               "const int32_t *labels, float *load, float *dropped,"
-                                             : "");
+    fill_hole(f, "drop_parameters", !d->drops ? ""
+                                       : d->accumulate ? "const int32_t *index, const float *scalars, "
+                                                         "const int32_t *labels, float *load, float *dropped,"
+                                                       : "const int32_t *index, const float *scalars,");
 }
 
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {

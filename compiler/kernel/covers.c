@@ -32,10 +32,6 @@ bool kernel_covers(const Model *m, uint32_t node, const char **why) {
     case OP_MATMUL_W: return covers_precision(at->attr.mm.precision, why);
     case OP_ROW_SUM:
     case OP_ROW_MAX: return covers_rows(m, node, why);
-    case OP_ROUTE:
-        if (at->attr.route.capacity > 0)
-            return refuse(why, "a route with a capacity (rows would be dropped)");
-        return true;
     default: return true;
     }
 }

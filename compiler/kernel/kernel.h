@@ -26,13 +26,13 @@
 //   route       r ids, w row_of_slot, w slot_of_row, w offsets                    rows top_k experts
 //   count       r ids, w counts                                                   rows top_k experts ranks
 //   route_ranks r ids, r counts, [r index, r scalars, r labels, a load, a dropped,] w row_of_slot, w offsets
-//                                                  rows top_k experts ranks capacity, drops stream, owner
+//                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
 //   clear       w x                            (bytes as f32 numbers)             n
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
 //   clip        r partials, a scalars          (2 of 2: norm, scale, skip)        n
 //   adamw       r grads, a weights, a moment1, a moment2, r scalars               n + table of (first, lr, decay)
-//   reduce      r parts, w y                   (y = what ranks have, in order)    ranks n
+//   reduce      r parts, w y | a y             (y = what ranks have, in order)    ranks n accumulate
 //   fold        r x, w sum                     (one number: of partials)          n
 //
 // Templates are real C files. `$name` (clang takes $ in identifiers) is a hole: sizes, `$entry`, and

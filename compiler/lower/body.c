@@ -39,6 +39,11 @@ static bool is_loaded(const Build *b, RowWhat what, uint32_t node) {
     return false;
 }
 
+static void mark_remote(Build *b) {
+    Kernel *kernel = &b->l->kernels[b->kernel];
+    kernel->binds[kernel->n_binds - 1].remote = true;
+}
+
 static void add_load(Build *b, RowWhat what, uint32_t node, uint32_t buffer) {
     if (is_loaded(b, what, node)) return;
     const Buffer *from = &b->l->buffers[buffer];
@@ -57,25 +62,31 @@ static void load_memory(Build *b, uint32_t n) {
     add_load(b, WHAT_VALUE, n, lower_value(b->l, read));
 }
 
-// A value that is read at any row: views over one load.
-static void visit_indexed(Build *b, uint32_t n) {
+// A value that is read at any row: views over one load. `apart`: rows of each rank where it lies on
+// several, else 0.
+static void visit_indexed(Build *b, uint32_t n, int64_t apart) {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
     if (lower_indexed(l, n) == n) {
         load_memory(b, n);
+        if (apart) mark_remote(b);
+        b->loads[b->n_loads - 1].apart = apart;
         return;
     }
-    visit_indexed(b, model_arg(l->m, n, 0));
+    visit_indexed(b, model_arg(l->m, n, 0), apart);
     add_node(b, n);
 }
 
 static void visit_args(Build *b, uint32_t n) {
     const Node *node = model_at(b->l->m, n);
     bool indexed = op_info[node->op].class == CLASS_INDEX;
+    int64_t apart = node->op == OP_COLLECT && lower_ep(b->l) > 1
+                        ? lower_capacity(b->l, model_arg(b->l->m, n, 1))
+                        : 0;
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(b->l->m, n, i);
         if (indexed && i == 0)
-            visit_indexed(b, arg);
+            visit_indexed(b, arg, apart);
         else if (node->op == OP_DISPATCH)
             add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
         else if (node->op == OP_COLLECT)
@@ -138,6 +149,17 @@ static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bo
     lower_bind(l, b->kernel, name, buffer, add ? OPERAND_ADD : OPERAND_WRITE);
 }
 
+// A dispatch to other ranks: what each of the group's rows sends, and where to.
+static void store_put(Build *b, uint32_t n) {
+    Lower *l = b->l;
+    uint32_t route = model_arg(l->m, n, 1);
+    visit(b, model_arg(l->m, n, 0));
+    add_load(b, WHAT_ROW_OF_SLOT, route, lower_buffer(l, BUFFER_ROW_OF_SLOT, route, 0));
+    add_store(b, n, lower_value(l, n), false, false);
+    mark_remote(b);
+    b->stores[b->n_stores - 1].apart = lower_capacity(l, route);
+}
+
 static uint32_t effect_buffer(Lower *l, uint32_t effect) {
     const Node *node = model_at(l->m, effect);
     switch (node->op) {
@@ -171,6 +193,8 @@ static void store_unit(Build *b, uint32_t u) {
     } else if (unit->kind == UNIT_STORE) {
         visit(b, n);
         add_store(b, n, lower_value(l, n | READ_STORED), false, false);
+    } else if (l->info[n].put) {
+        store_put(b, n);
     } else if (unit->stored || l->info[n].into) {
         visit(b, n);
         add_store(b, n, lower_value(l, n), false, false);
@@ -231,7 +255,7 @@ bool body_describe(Lower *l, uint32_t kernel) {
     Type rows = { .row = first->row, .route = first->route };
     desc->rows = lower_rows(l, &rows);
     if (first->row == ROW_T || first->row == ROW_S) desc->sequence = l->m->sequence;
-    if (first->row == ROW_R) desc->experts = model_experts(l->m, &rows);
+    if (first->row == ROW_R) desc->experts = lower_experts(l, &rows);
     body->model = l->m;
     body->row = first->row;
     body->route = first->route;

@@ -49,31 +49,44 @@ static bool find_direct(Lower *l, bool *direct) {
 
 /* Buckets -------------------------------------------------------------------------------------- */
 
-// Parameters that may share a bucket, `param` the first of them in the plan.
+// Parameters that may share a bucket. Sharded ones: of one layer, or of what else is needed at one time.
 typedef struct Class {
     uint8_t group;
-    bool direct;
+    bool direct, sharded;
+    int unit; // of the name that they have in common: bytes
+    const char *name;
     double decay, lr;
 } Class;
 
 typedef struct Member {
     uint32_t class, param; // in the plan
     int32_t n;             // ranks of the group
+    int place;             // groups of one, sharded ones, others
 } Member;
 
 static int by_class(const void *a, const void *b) {
     const Member *x = a, *y = b;
-    if ((x->n > 1) != (y->n > 1)) return x->n > 1 ? 1 : -1;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
     return x->param < y->param ? -1 : x->param > y->param;
 }
 
-static Class class_of(const PlanParam *param, bool direct) {
-    return (Class){ param->per_expert ? GROUP_edp : GROUP_dp, direct, param->decay, param->lr };
+// "layers.12" of "layers.12.ffn.gain", "head" of "head.w".
+static int unit_bytes(const char *name) {
+    size_t first = strcspn(name, "."), digits = name[first] ? strspn(name + first + 1, "0123456789") : 0;
+    return (int)(first + (digits ? 1 + digits : 0));
+}
+
+static Class class_of(const Lower *l, const PlanParam *param, bool direct) {
+    bool sharded = lower_is_sharded(l, param);
+    return (Class){ param->per_expert ? GROUP_edp : GROUP_dp, direct && !sharded, sharded,
+                    sharded ? unit_bytes(param->name) : 0, param->name, param->decay, param->lr };
 }
 
 static bool same_class(const Class *a, const Class *b) {
-    return a->group == b->group && a->direct == b->direct && a->decay == b->decay && a->lr == b->lr;
+    return a->group == b->group && a->direct == b->direct && a->sharded == b->sharded &&
+           a->decay == b->decay && a->lr == b->lr && a->unit == b->unit &&
+           !strncmp(a->name, b->name, (size_t)a->unit);
 }
 
 static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32_t *n) {
@@ -84,22 +97,25 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
     for (uint32_t i = 0; i < l->from->n_params; i++) {
         uint32_t index = l->shared->param_index[i], c = 0;
         if (plan->params[index].is_state) continue;
-        Class class = class_of(&plan->params[index], direct[i]);
+        Class class = class_of(l, &plan->params[index], direct[i]);
+        int32_t ranks = plan_group_size(plan, (PlanGroup)class.group);
         while (c < n_classes && !same_class(&classes[c], &class)) c++;
         if (c == n_classes) classes[n_classes++] = class;
-        members[(*n)++] = (Member){ c, index, plan_group_size(plan, (PlanGroup)class.group) };
+        members[(*n)++] = (Member){ c, index, ranks, ranks == 1 ? 0 : class.sharded ? 1 : 2 };
     }
     if (*n) qsort(members, *n, sizeof *members, by_class);
     return members;
 }
 
 // The bytes are whole grains for every member of the group; padding is nobody's.
-static void close_bucket(Lower *l, int32_t ranks, bool direct, int64_t *shards) {
+static void close_bucket(Lower *l, int32_t ranks, bool direct, int64_t *shards, int64_t *grads) {
     Plan *plan = l->plan;
     PlanBucket *bucket = &plan->buckets[plan->n_buckets - 1];
     bucket->bytes = round_up(bucket->bytes, (int64_t)ranks * PLAN_GRAIN);
     bucket->shard = *shards;
+    bucket->grads = *grads;
     *shards += bucket->bytes / ranks;
+    *grads += bucket->sharded ? bucket->bytes / ranks : bucket->bytes;
     bucket->weights = -1;
     if (!direct || ranks == 1) return;
     bucket->weights = plan->region_bytes[REGION_weights];
@@ -111,7 +127,7 @@ static void place_in_buckets(Lower *l, const bool *direct) {
     Class *classes = ARENA_ARRAY(plan->arena, Class, plan->n_params);
     uint32_t n;
     const Member *members = list_members(l, direct, classes, &n);
-    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES, end = 0, shards = 0;
+    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES, end = 0, shards = 0, grads = 0;
     for (uint32_t i = 0; i < n; i++) {
         PlanParam *param = &plan->params[members[i].param];
         int64_t bytes = round_up(param_bytes(param), PLAN_GRAIN);
@@ -119,14 +135,14 @@ static void place_in_buckets(Lower *l, const bool *direct) {
         if (!i || members[i].class != members[i - 1].class || last->bytes + bytes > most) {
             last = ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
             const Class *class = &classes[members[i].class];
-            *last = (PlanBucket){ class->group, end, .decay = class->decay, .lr = class->lr };
+            *last = (PlanBucket){ class->group, class->sharded, end, .decay = class->decay, .lr = class->lr };
         }
         param->grad = last->offset + last->bytes;
         last->bytes += bytes;
         bool whole = i + 1 == n || members[i + 1].class != members[i].class ||
                      last->bytes + round_up(param_bytes(&plan->params[members[i + 1].param]), PLAN_GRAIN) > most;
         if (!whole) continue;
-        close_bucket(l, members[i].n, classes[members[i].class].direct, &shards);
+        close_bucket(l, members[i].n, classes[members[i].class].direct, &shards, &grads);
         end += last->bytes;
     }
     for (uint32_t i = 0; i < plan->n_params; i++) {
@@ -134,7 +150,7 @@ static void place_in_buckets(Lower *l, const bool *direct) {
         const PlanBucket *bucket = plan_bucket(plan, param);
         if (bucket && bucket->weights >= 0) param->offset = bucket->weights + param->grad - bucket->offset;
     }
-    plan->n_trained = end / dtype_bytes(DTYPE_F32);
+    plan->n_trained = grads / dtype_bytes(DTYPE_F32);
     plan->region_bytes[REGION_master] = plan_master_bytes(plan);
 }
 
@@ -175,8 +191,8 @@ int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket) {
     return plan_group_size(l->plan, (PlanGroup)bucket->group);
 }
 
-void lower_bind_part(Lower *l, uint32_t kernel, const PlanParam *param, const PlanBucket *bucket) {
-    Bind *bind = &l->kernels[kernel].binds[l->kernels[kernel].n_binds - 1];
+void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param, const PlanBucket *bucket) {
+    Bind *bind = &l->kernels[kernel].binds[i];
     bind->offset = param->grad - bucket->offset;
     bind->bytes = param_bytes(param);
 }

@@ -53,8 +53,10 @@ static void set_route(const Lower *l, Buffer *buffer) {
         set_dims(buffer, 2, (int64_t[]){ l->tokens, top_k });
     else if (buffer->kind == BUFFER_SLOT_OF_ROW)
         set_dims(buffer, 1, (int64_t[]){ lower_rows(l, &rows) });
+    else if (buffer->kind == BUFFER_COUNTS)
+        set_dims(buffer, 2, (int64_t[]){ lower_ep(l), 1 + model_experts(l->m, &rows) });
     else
-        set_dims(buffer, 1, (int64_t[]){ model_experts(l->m, &rows) + 1 });
+        set_dims(buffer, 1, (int64_t[]){ lower_experts(l, &rows) + 1 });
 }
 
 // Attention's results, as spares: 0 the output, 1 the log-sum-exp; 8 + i: part i of the gradient.
@@ -85,6 +87,7 @@ static const Region region_of[] = {
     [BUFFER_VALUE] = REGION_act,       [BUFFER_PARTIALS] = REGION_act,
     [BUFFER_ROW_OF_SLOT] = REGION_act, [BUFFER_SLOT_OF_ROW] = REGION_act,
     [BUFFER_OFFSETS] = REGION_act,     [BUFFER_SPARE] = REGION_act,
+    [BUFFER_COUNTS] = REGION_act,
     [BUFFER_PARAM] = REGION_weights,   [BUFFER_GRADIENT] = REGION_grads,
     [BUFFER_TOTAL] = REGION_totals,    [BUFFER_OUTPUT] = REGION_io,
     [BUFFER_METRIC] = REGION_io,       [BUFFER_INPUT] = REGION_io,
@@ -121,11 +124,13 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_VALUE:
         if (l->info[buffer->node].into) buffer->region = REGION_io;
+        if (l->info[buffer->node].shared) buffer->region = REGION_sym;
         set_type(l, buffer, model_type(m, buffer->node), l->info[buffer->node].dtype);
         break;
     case BUFFER_PARTIALS: set_partials(l, buffer); break;
     case BUFFER_ROW_OF_SLOT:
     case BUFFER_SLOT_OF_ROW:
+    case BUFFER_COUNTS:
     case BUFFER_OFFSETS: set_route(l, buffer); break;
     case BUFFER_SPARE: set_spare(l, buffer); break;
     case BUFFER_PARAM:
@@ -202,7 +207,11 @@ uint32_t lower_value(Lower *l, uint32_t read) {
 }
 
 bool buffer_is_made(const Buffer *buffer) {
-    return buffer->region == REGION_act || buffer->kind == BUFFER_VALUE;
+    return buffer_is_placed(buffer) || buffer->kind == BUFFER_VALUE;
+}
+
+bool buffer_is_placed(const Buffer *buffer) {
+    return buffer->region == REGION_act || buffer->region == REGION_sym;
 }
 
 // Kernel and buffer learn of each other; the kernel's traffic grows.

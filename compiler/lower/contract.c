@@ -36,7 +36,7 @@ void contract_sizes(const Lower *l, uint32_t n, KernelDesc *d) {
     }
     d->mid = (int32_t)product(x, each, each + mid);
     bool grouped = node->op == OP_MATMUL_W ? x->row == ROW_R : w->row == ROW_E;
-    d->experts = grouped ? model_experts(l->m, x) : 0;
+    d->experts = grouped ? lower_experts(l, x) : 0;
     d->family = node->op == OP_MATMUL     ? FAMILY_MATMUL
                 : node->op == OP_MATMUL_T ? FAMILY_MATMUL_T
                                           : FAMILY_MATMUL_W;
@@ -217,7 +217,7 @@ void contract_find_otherwise(const Lower *l, bool *otherwise) {
 }
 
 bool contract_can_gather(const Lower *l, const bool *otherwise, uint32_t n) {
-    return l->m->nodes[n].op == OP_DISPATCH && l->m->nodes[n].type.kind == KIND_REAL &&
+    return l->m->nodes[n].op == OP_DISPATCH && lower_ep(l) == 1 && l->m->nodes[n].type.kind == KIND_REAL &&
            !otherwise[n];
 }
 

@@ -27,6 +27,11 @@ static int32_t gap_of(const Lower *l, const Unit *unit) {
     return unit->kind == UNIT_KERNEL || unit->kind == UNIT_FINISH || fuse_is_indexed(l, unit);
 }
 
+// What is put is there in a later kernel.
+static int32_t gap_after(const Lower *l, uint32_t from) {
+    return l->units[from].kind == UNIT_ROW && l->info[l->units[from].node].put;
+}
+
 // `least`: by unit, before what it reads counts.
 static void fill_depths(Lower *l, const int32_t *least) {
     for (uint32_t at = 2; at < l->n_units; at++) {
@@ -38,7 +43,8 @@ static void fill_depths(Lower *l, const int32_t *least) {
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
             if (!from || l->units[from].part != unit->part) continue;
-            if (l->units[from].depth > unit->depth) unit->depth = l->units[from].depth;
+            int32_t depth = l->units[from].depth + gap_after(l, from);
+            if (depth > unit->depth) unit->depth = depth;
         }
         unit->depth += gap_of(l, unit);
     }
@@ -134,7 +140,7 @@ static void delay(Lower *l) {
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
             if (!from || l->units[from].part != unit->part) continue;
-            int32_t at_most = unit->depth - gap_of(l, unit);
+            int32_t at_most = unit->depth - gap_of(l, unit) - gap_after(l, from);
             if (at_most < need[from]) need[from] = at_most;
         }
     }

@@ -155,6 +155,10 @@ static void describe_embed_w(Lower *l, uint32_t kernel, uint32_t n) {
 /* Moves ---------------------------------------------------------------------------------------- */
 
 static void describe_route(Lower *l, uint32_t kernel, uint32_t n) {
+    if (lower_ep(l) > 1) {
+        describe_route_ranks(l, kernel, n, operand(l, n, 0));
+        return;
+    }
     KernelDesc *d = &l->kernels[kernel].desc;
     Type rows = { .row = ROW_R, .route = n };
     d->family = FAMILY_ROUTE;
@@ -192,7 +196,7 @@ static void describe_segment_sum(Lower *l, uint32_t kernel, uint32_t n) {
     d->rows = lower_rows(l, x);
     d->n = type_features(x);
     if (x->row == ROW_R)
-        d->experts = model_experts(l->m, x);
+        d->experts = lower_experts(l, x);
     else
         d->sequence = l->m->sequence;
     bind_operand(l, kernel, "x", n, 0);
@@ -285,6 +289,7 @@ bool pass_describe(Lower *l) {
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
+    if (!l->trial) describe_sharded(l);
     return true;
 }
 

@@ -12,6 +12,19 @@ bool lower_is_trained(const Lower *l, uint32_t index) {
     return !l->from->params[index].is_state && (!has_gradient || has_gradient[index]);
 }
 
+// Of parameters per expert a rank has its experts' parts.
+static void emit_experts(Lower *l, PlanParam *to, const Type *type) {
+    int32_t experts = model_experts(l->from, type), ep = lower_ep(l);
+    const int32_t *owner = ep > 1 ? lower_owners(l, to->name) : NULL;
+    to->dims[to->n_dims++] = experts / ep;
+    if (ep == 1) return;
+    to->experts = experts;
+    if (!owner) return;
+    int32_t *copy = ARENA_ARRAY(l->plan->arena, int32_t, experts);
+    memcpy(copy, owner, sizeof *copy * (size_t)experts);
+    to->owner = copy;
+}
+
 static void emit_param(Lower *l, uint32_t index) {
     Plan *plan = l->plan;
     const Model *m = l->from;
@@ -22,7 +35,7 @@ static void emit_param(Lower *l, uint32_t index) {
     to->name = arena_strdup(plan->arena, model_name(m, param->addr));
     to->is_state = !lower_is_trained(l, index);
     to->per_expert = type->row == ROW_E;
-    if (to->per_expert) to->dims[to->n_dims++] = model_experts(m, type);
+    if (to->per_expert) emit_experts(l, to, type);
     for (int i = 0; i < type->rank; i++) to->dims[to->n_dims++] = type->dim[i];
     to->init = param->init == INIT_NORMAL ? PLAN_INIT_NORMAL
                : param->init == INIT_ONES ? PLAN_INIT_ONES
@@ -110,6 +123,7 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
         [BUFFER_ROW_OF_SLOT] = ".row_of_slot",
         [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
         [BUFFER_OFFSETS] = ".offsets",
+        [BUFFER_COUNTS] = ".counts",
         [BUFFER_SPARE] = ".unread",
         [BUFFER_PACKED_VALUE] = ".packed",
     };
@@ -162,7 +176,7 @@ static int64_t input_offset(Lower *l, const Buffer *buffer) {
 static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: lower_param_place(l, param_of(l, buffer->node), &buffer->offset); break;
-    case BUFFER_GRADIENT: buffer->offset = param_of(l, buffer->node)->grad; break;
+    case BUFFER_GRADIENT: buffer->offset = plan_gradient(l->plan, param_of(l, buffer->node)); break;
     case BUFFER_PACKED: buffer->offset = l->shared->packs[buffer->k].offset; break;
     case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
     case BUFFER_METRIC:
@@ -212,6 +226,11 @@ static const Bind *bind_at(const Lower *l, const Kernel *kernel, uint32_t i) {
     return bind;
 }
 
+static uint8_t mode_of(const Bind *bind) {
+    if (!bind->remote) return bind->mode;
+    return bind->mode == OPERAND_WRITE ? OPERAND_PUT : OPERAND_GET;
+}
+
 static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) {
     Arena *arena = l->plan->arena;
     for (uint32_t t = 0; t < l->n_kernels; t++) {
@@ -227,8 +246,9 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
             const Bind *bind = bind_at(l, kernel, i);
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
-                (PlanOperand){ .buffer = buffer, .mode = bind->mode, .step = bind->step,
-                               .offset = bind->offset, .bytes = bind->bytes };
+                (PlanOperand){ .buffer = buffer, .mode = mode_of(bind), .step = bind->step,
+                               .offset = bind->offset, .bytes = bind->bytes,
+                               .group = bind->remote ? GROUP_ep : 0 };
         }
     }
 }

@@ -15,7 +15,8 @@ uint32_t fuse_unit_at(const Lower *l, uint32_t i) {
 }
 
 bool fuse_is_indexed(const Lower *l, const Unit *unit) {
-    return unit->kind == UNIT_ROW && op_info[l->m->nodes[unit->node].op].class == CLASS_INDEX;
+    return unit->kind == UNIT_ROW && !l->info[unit->node].put &&
+           op_info[l->m->nodes[unit->node].op].class == CLASS_INDEX;
 }
 
 uint32_t fuse_dependency(const Lower *l, uint32_t u, uint32_t i) {

@@ -27,13 +27,14 @@ static bool check_binds(Lower *l, const Kernel *kernel) {
                 made->entry, arg->name);
         }
         const Buffer *buffer = &l->buffers[bind->buffer];
-        bool is_const = bind->mode == OPERAND_READ;
-        if (arg->dtype == buffer->dtype && arg->is_const == is_const) continue;
+        bool is_const = bind->remote || bind->mode == OPERAND_READ;
+        Dtype dtype = bind->remote ? DTYPE_I64 : (Dtype)buffer->dtype;
+        if (arg->dtype == dtype && arg->is_const == is_const) continue;
         return lower_fail(
             l, kernel->node,
             "internal error: kernel %s, parameter '%s': expected %s%s, found %s%s in its "
             "source",
-            made->entry, arg->name, const_word(is_const), dtype_name((Dtype)buffer->dtype),
+            made->entry, arg->name, const_word(is_const), dtype_name(dtype),
             const_word(arg->is_const), dtype_name((Dtype)arg->dtype));
     }
     if (made->n_args == kernel->n_binds) return true;

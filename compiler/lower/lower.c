@@ -55,8 +55,8 @@ bool lower_fail(Lower *l, uint32_t node, const char *format, ...) {
 int64_t lower_rows(const Lower *l, const Type *type) {
     switch ((RowKind)type->row) {
     case ROW_T: return l->tokens;
-    case ROW_R: return l->tokens * model_top_k(l->m, type);
-    case ROW_E: return model_experts(l->m, type);
+    case ROW_R: return lower_ep(l) > 1 ? lower_capacity(l, type->route) : l->tokens * model_top_k(l->m, type);
+    case ROW_E: return lower_experts(l, type);
     case ROW_S: return l->sequences;
     default: return 1;
     }
@@ -236,6 +236,7 @@ static bool lower_programs(Lower *l) {
         plan->programs[i] = last;
     }
     if (!emit_pack_program(l)) return false;
+    plan->region_bytes[REGION_sym] = plan_window(plan) + plan_tables(plan);
     if (plan_check(plan) == OK) return true;
     return lower_fail(l, 0, "internal error: the plan does not pass its own check: %s",
                       status_message());

@@ -79,11 +79,11 @@ static void bind_new(Lower *l, uint32_t kernel, uint32_t node, uint32_t param) {
     const PlanParam *of = lower_param(l, param);
     const PlanBucket *bucket = plan_bucket(l->plan, of);
     bool several = bucket && lower_bucket_ranks(l, bucket) > 1;
-    uint32_t from = several ? lower_gathered(l, (uint32_t)(bucket - l->plan->buckets)) : 0;
+    uint32_t from = several ? lower_gathered(l, (uint32_t)(bucket - l->plan->buckets), SEGMENT_UPDATE) : 0;
     bool packed = several && bucket->weights < 0;
     lower_bind(l, kernel, "w", packed ? l->gathered[from].buffer : lower_buffer(l, BUFFER_PARAM, node, 0),
                OPERAND_READ);
-    if (packed) lower_bind_part(l, kernel, of, bucket);
+    if (packed) lower_bind_part(l, kernel, 0, of, bucket);
     else if (several) lower_after(l, kernel, l->gathered[from].kernel);
 }
 
@@ -133,7 +133,8 @@ uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n) {
                   .k = turn ? (int32_t)d->n : d->k,
                   .n = turn ? d->k : d->n };
     const NodeInfo *info = &l->info[plain];
-    if (info->role == ROLE_SOURCE && l->m->nodes[plain].op != OP_TOTAL) {
+    bool param = info->role == ROLE_SOURCE && l->m->nodes[plain].op != OP_TOTAL;
+    if (param && !lower_is_sharded(l, lower_param(l, l->m->nodes[plain].attr.index))) {
         pack.of = l->m->nodes[plain].attr.index;
         return packed_param(l, plain, &pack);
     }

@@ -37,6 +37,8 @@ typedef struct NodeInfo {
     uint8_t forced_part; // of the first such reader
     bool absorbed;       // effect: done by the kernel that makes its value
     bool pairs;          // attention: computes in bf16
+    bool put;      // dispatch: its rows are written by the ranks that have the tokens
+    bool shared;   // other ranks read or write its memory: region sym
     bool gathered; // dispatch: its rows are made by the contractions that read them, never stored
     uint8_t dtype; // of its value in memory: DTYPE_BF16, or 0 for what its kind says
     uint32_t into; // kernel: the accumulate or output effect it writes for, or 0
@@ -87,6 +89,7 @@ typedef enum BufferKind {
     BUFFER_SCALARS,
     BUFFER_FLAT /* k: region */,
     BUFFER_NORM,
+    BUFFER_COUNTS,      // of a route; k: 0 own, 1 of all ranks
     BUFFER_RANGE,       // k: index in l->ranges
     BUFFER_PACKED,      // of a parameter's node; k: index in shared->packs
     BUFFER_PACKED_VALUE // of any other node, for one segment; k: index in l->packs
@@ -120,6 +123,7 @@ typedef struct Bind {
     uint8_t mode;
     int64_t step;   // bytes per trip of the kernel's repeat
     int64_t offset, bytes; // a part of the buffer, if bytes are not 0
+    bool remote;    // a put or a get, on all ranks of ep
 } Bind;
 
 // Numbers (f32) that belong to no node; `offset` of those that are not placed.
@@ -129,9 +133,9 @@ typedef struct Range {
     int64_t offset, bytes;
 } Range;
 
-// Masters of a bucket as the ranks of its group have them, in the update segment.
+// Masters of a bucket as the ranks of its group have them, in a segment.
 typedef struct Gathered {
-    uint32_t bucket, kernel, buffer;
+    uint32_t bucket, segment, kernel, buffer;
 } Gathered;
 
 typedef enum SegmentKind {
@@ -203,7 +207,7 @@ typedef struct Lower {
     Gathered *gathered;
     uint32_t n_gathered, cap_gathered;
     bool trial; // kernels are described to see what they read: no addresses, no update
-    int64_t totals_bytes, act_bytes, act_bound;
+    int64_t totals_bytes, act_bytes, act_bound, sym_bytes;
     struct Shared *shared;
 } Lower;
 
@@ -309,6 +313,7 @@ uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
                            int32_t k);         // index + 1 or 0
 uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator or value
 bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
+bool buffer_is_placed(const Buffer *buffer);   // lives for a part of the program
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
 uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes);
 
@@ -322,8 +327,41 @@ void lower_after(Lower *l, uint32_t kernel, uint32_t earlier); // both of one se
 /* update.c: the optimizer */
 
 void describe_update(Lower *l);
-// Masters of a bucket of several ranks, gathered after the optimizer; index in l->gathered.
-uint32_t lower_gathered(Lower *l, uint32_t bucket);
+// Masters of a bucket of several ranks, gathered in a segment; index in l->gathered.
+uint32_t lower_gathered(Lower *l, uint32_t bucket, SegmentKind segment);
+// dst = or += what the ranks of a group have, in parts.
+uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
+                          int32_t ranks, bool accumulate);
+
+/* sharded.c: parameters that no rank keeps whole */
+
+bool lower_is_sharded(const Lower *l, const PlanParam *param);
+// Kernels that read them, or add to their gradients, are given what a segment gathers, or exchanges.
+void describe_sharded(Lower *l);
+
+/* experts.c: experts on other ranks */
+
+int32_t lower_ep(const Lower *l);
+int32_t lower_experts(const Lower *l, const Type *type);        // of an R or E type's route, on this rank
+int64_t lower_capacity(const Lower *l, uint32_t route);         // rows of a rank, with ep > 1
+bool lower_check_route(Lower *l, uint32_t n);
+// Rank by expert, of a layer's parameter by its name; NULL: in order.
+const int32_t *lower_owners(const Lower *l, const char *address);
+// The kernel of route n, over ranks, and what precedes it; `ids`: a buffer.
+void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids);
+
+// When ranks must meet, while kernels are put in order.
+enum { UNMET_PUT = 1, UNMET_WRITE = 2 };
+typedef struct Meetings {
+    uint8_t *unmet; // by buffer of sym: what was done since ranks met
+    bool met;       // in this segment
+    bool open;      // a put or a get since they met
+} Meetings;
+void meet_start(Lower *l, Meetings *m);
+void meet_segment(Meetings *m);                                 // a segment begins
+bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel); // before it runs
+void meet_run(const Lower *l, Meetings *m, uint32_t kernel);    // it runs
+void meet_lives(Lower *l);                                      // after other lives are known
 
 /* pack.c: second operands of contractions, as their kernels read them */
 
@@ -368,8 +406,8 @@ bool lower_place_params(Lower *l);
 // Where kernels read a parameter that they read as it is.
 Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset);
 int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket);
-// The last bind is of a buffer that holds a whole bucket: the kernel is given the parameter in it.
-void lower_bind_part(Lower *l, uint32_t kernel, const PlanParam *param, const PlanBucket *bucket);
+// Bind i is of a buffer that holds a whole bucket: the kernel is given the parameter in it.
+void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param, const PlanBucket *bucket);
 
 /* emit.c */
 

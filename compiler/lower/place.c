@@ -98,18 +98,26 @@ int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bo
     return n ? best : 0;
 }
 
-bool pass_place(Lower *l) {
+// Places the buffers of one region.
+static int64_t place_region(Lower *l, Region region, int64_t *bound) {
     Interval *items = ARENA_ARRAY(l->arena, Interval, l->n_buffers);
     uint32_t *which = ARENA_ARRAY(l->arena, uint32_t, l->n_buffers), n = 0;
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         const Buffer *buffer = &l->buffers[b];
-        if (buffer->region != REGION_act) continue;
+        if (buffer->region != region) continue;
         items[n] =
             (Interval){ .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last };
         which[n++] = b;
     }
-    l->act_bytes = place_intervals(items, n, l->arena, &l->act_bound);
+    int64_t peak = place_intervals(items, n, l->arena, bound);
     for (uint32_t i = 0; i < n; i++) l->buffers[which[i]].offset = items[i].offset;
+    return peak;
+}
+
+bool pass_place(Lower *l) {
+    int64_t bound;
+    l->act_bytes = place_region(l, REGION_act, &l->act_bound);
+    l->sym_bytes = place_region(l, REGION_sym, &bound);
     return true;
 }
 

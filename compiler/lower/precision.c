@@ -36,17 +36,7 @@ static bool choose(Lower *l, uint32_t n) {
 static bool check_node(Lower *l, uint32_t n) {
     const Node *node = model_at(l->m, n);
     const char *text = op_info[node->op].text, *why = NULL;
-    float capacity = node->op == OP_ROUTE ? node->attr.route.capacity : 0;
-    if (capacity > 0 && capacity < 1) {
-        lower_fail(
-            l, n,
-            "route: a capacity factor of %g drops copies, and no kernel drops any on one rank",
-            (double)capacity);
-        diag_hint(l->from,
-                  "give 1 or more, or leave capacity out: one rank has room for every copy");
-        return false;
-    }
-    if (capacity >= 1) return true; // never full on one rank
+    if (node->op == OP_ROUTE) return lower_check_route(l, n);
     OpClass class = op_info[node->op].class;
     if (class == CLASS_SOURCE || class == CLASS_EFFECT || kernel_covers(l->m, n, &why)) return true;
     lower_fail(l, n, "%s: no kernel covers %s", text, why ? why : "it");

@@ -227,7 +227,7 @@ static void read_row(Lower *l, uint32_t n) {
     Unit *unit = &l->units[n];
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(l->m, n, i);
-        bool indexed = i == 0 && op_info[node->op].class == CLASS_INDEX;
+        bool indexed = i == 0 && op_info[node->op].class == CLASS_INDEX && !l->info[n].put;
         if (indexed)
             add_read(l, unit, need_memory(l, n, lower_indexed(l, arg), false));
         else
@@ -243,7 +243,7 @@ static void make_units(Lower *l) {
         if (role == ROLE_ROW) {
             bool partial = lower_is_partial(l, n);
             start_unit(l, n, UNIT_ROW, n,
-                       partial ? model_type(m, model_arg(m, n, 0)) : &node->type);
+                       partial || l->info[n].put ? model_type(m, model_arg(m, n, 0)) : &node->type);
             read_row(l, n);
             if (!partial) continue;
             start_unit(l, m->n_nodes + n, UNIT_FINISH, n, NULL);
@@ -301,13 +301,23 @@ static void absorb_effects(Lower *l) {
             info->role == ROLE_KERNEL || (info->role == ROLE_ROW && !lower_is_partial(l, value));
         // What leaves the program is fp32; inside it may have to be bf16.
         bool whole =
-            m->nodes[value].op != OP_ROUTE && !info->into && !(l->mixed && info->n_readers > 1);
+            m->nodes[value].op != OP_ROUTE && !info->shared && !info->into && !(l->mixed && info->n_readers > 1);
         if (op == OP_ACCUMULATE ? !can_add_in_place(l, value) || info->into : !made || !whole)
             continue;
         info->into = n;
         l->info[n].absorbed = true;
         l->units[n].kind = UNIT_NONE;
         l->units[n].n_reads = 0;
+    }
+}
+
+// With experts on other ranks dispatches write there, and collects read there.
+static void find_shared(Lower *l) {
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        if (l->info[n].role != ROLE_ROW) continue;
+        Op op = l->m->nodes[n].op;
+        if (op == OP_DISPATCH) l->info[n].put = l->info[n].shared = true;
+        if (op == OP_COLLECT) l->info[lower_indexed(l, model_arg(l->m, n, 0))].shared = true;
     }
 }
 
@@ -320,6 +330,7 @@ bool lower_roles(Lower *l) {
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         if (l->info[n].role != ROLE_DEAD) l->info[n].role = (uint8_t)role_of(l, n);
     }
+    if (lower_ep(l) > 1) find_shared(l);
     make_units(l);
     count_readers(l);
     absorb_effects(l);

@@ -15,6 +15,7 @@ typedef struct Scheduler {
     uint32_t *readers, *reader_first; // kernels that read each buffer, one entry a read
     uint32_t *followers, *follower_first; // kernels that run after each, one entry a mention
     uint32_t *ready, n_ready, cap_ready;
+    Meetings meetings;
 } Scheduler;
 
 // Phases of a segment run one after another. The optimizer comes first; states are written when
@@ -149,7 +150,7 @@ static int64_t growth(const Scheduler *s, uint32_t kernel) {
     int64_t bytes = 0;
     for (uint32_t i = 0; i < k->n_binds; i++) {
         const Buffer *buffer = &l->buffers[k->binds[i].buffer];
-        if (buffer->region != REGION_act) continue;
+        if (!buffer_is_placed(buffer)) continue;
         if (k->binds[i].mode == OPERAND_WRITE && buffer->n_readers) bytes += buffer->bytes;
         if (k->binds[i].mode == OPERAND_READ && s->left[k->binds[i].buffer] == 1)
             bytes -= buffer->bytes;
@@ -159,6 +160,8 @@ static int64_t growth(const Scheduler *s, uint32_t kernel) {
 
 static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
     const Lower *l = s->l;
+    bool due_a = meet_is_due(l, &s->meetings, a), due_b = meet_is_due(l, &s->meetings, b);
+    if (due_a != due_b) return due_b;
     int phase_a = phase_of(l, a), phase_b = phase_of(l, b);
     if (phase_a != phase_b) return phase_a < phase_b;
     int64_t grows_a = growth(s, a), grows_b = growth(s, b);
@@ -183,6 +186,7 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
     Kernel *k = &l->kernels[kernel];
     l->order[time] = kernel;
     k->time = time;
+    meet_run(l, &s->meetings, kernel);
     for (uint32_t i = 0; i < k->n_binds; i++) {
         uint32_t b = k->binds[i].buffer;
         if (k->binds[i].mode == OPERAND_READ) s->left[b]--;
@@ -192,6 +196,15 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
     }
     for (uint32_t i = s->follower_first[kernel]; i < s->follower_first[kernel + 1]; i++)
         release(s, s->followers[i], kernel);
+}
+
+// Ranks meet now: an instruction that nothing in the graph asks for.
+static void meet(Scheduler *s, SegmentKind segment, int32_t time) {
+    Lower *l = s->l;
+    uint32_t barrier = lower_add_crossing(l, segment, 0, PLAN_barrier, GROUP_ep);
+    l->kernels[barrier].time = time;
+    l->order[time] = barrier;
+    meet_run(l, &s->meetings, barrier);
 }
 
 static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
@@ -208,6 +221,7 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
         }
         uint32_t kernel = s->ready[best];
         s->ready[best] = s->ready[--s->n_ready];
+        if (meet_is_due(l, &s->meetings, kernel)) meet(s, segment, (*time)++);
         run(s, kernel, (*time)++);
         uint32_t repeat = l->kernels[kernel].repeat;
         for (uint32_t i = 1; repeat && i < l->repeats[repeat - 1].n; i++)
@@ -223,7 +237,7 @@ static void live_through(Lower *l, const Repeat *repeat) {
         const Kernel *kernel = &l->kernels[repeat->kernels[i]];
         for (uint32_t k = 0; k < kernel->n_binds; k++) {
             Buffer *buffer = &l->buffers[kernel->binds[k].buffer];
-            if (buffer->region != REGION_act) continue;
+            if (!buffer_is_placed(buffer)) continue;
             if (first < buffer->first) buffer->first = first;
             if (last > buffer->last) buffer->last = last;
         }
@@ -234,7 +248,7 @@ static bool fill_lives(Lower *l) {
     int32_t last = (int32_t)l->n_kernels - 1;
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         Buffer *buffer = &l->buffers[b];
-        bool act = buffer->region == REGION_act;
+        bool act = buffer_is_placed(buffer);
         if (act && !buffer->writer)
             return lower_fail(l, buffer->node, "internal error: a value that nobody makes");
         buffer->first = act ? l->kernels[buffer->writer - 1].time : 0;
@@ -244,7 +258,7 @@ static bool fill_lives(Lower *l) {
         const Kernel *kernel = &l->kernels[k];
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
-            if (buffer->region != REGION_act) continue;
+            if (!buffer_is_placed(buffer)) continue;
             if (kernel->segment == SEGMENT_UPDATE &&
                 l->kernels[buffer->writer - 1].segment != SEGMENT_UPDATE)
                 return lower_fail(l, buffer->node,
@@ -253,20 +267,27 @@ static bool fill_lives(Lower *l) {
         }
     }
     for (uint32_t i = 0; i < l->n_repeats; i++) live_through(l, &l->repeats[i]);
+    meet_lives(l);
     return true;
 }
 
 bool pass_schedule(Lower *l) {
     Scheduler s = { .l = l, .waits = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels) };
     uint32_t *order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
-    l->order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
+    // Of each kernel one meeting may precede, and one may end the program.
+    l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + 1);
+    meet_start(l, &s.meetings);
     list_readers(&s);
     list_followers(&s);
     int32_t time = 0;
     for (int segment = 0; segment < N_SEGMENTS; segment++) {
         l->segment_first[segment] = time;
         fill_late(&s, order, topological(&s, (SegmentKind)segment, order));
+        meet_segment(&s.meetings);
         schedule_segment(&s, (SegmentKind)segment, &time);
+        // After a program nobody reaches into another's memory.
+        bool last = segment == (l->program == PROGRAM_STEP ? SEGMENT_UPDATE : SEGMENT_FORWARD);
+        if (last && s.meetings.open) meet(&s, (SegmentKind)segment, time++);
     }
     l->segment_first[N_SEGMENTS] = time;
     if ((uint32_t)time != l->n_kernels)

@@ -41,14 +41,15 @@ static int64_t numbers(int64_t bytes) {
 }
 
 // `dst` = what the ranks of a group have at `src`, of the same size each.
-static uint32_t add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
-                           int32_t ranks) {
+uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
+                          int32_t ranks, bool accumulate) {
     int64_t n = numbers(l->buffers[dst].bytes);
     uint32_t kernel = add_flat(l, segment, depth, FAMILY_REDUCE, n);
+    l->kernels[kernel].desc.accumulate = accumulate;
     l->kernels[kernel].desc.ranks = ranks;
     l->kernels[kernel].desc.flops = (double)(ranks - 1) * (double)n;
     lower_bind(l, kernel, "parts", parts, OPERAND_READ);
-    lower_bind(l, kernel, "y", dst, OPERAND_WRITE);
+    lower_bind(l, kernel, "y", dst, accumulate ? OPERAND_ADD : OPERAND_WRITE);
     return kernel;
 }
 
@@ -56,16 +57,16 @@ static uint32_t add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_
 static uint32_t exchange_bucket(Lower *l, uint32_t number, uint32_t before) {
     const PlanBucket *bucket = &l->plan->buckets[number];
     int32_t ranks = lower_bucket_ranks(l, bucket);
-    if (ranks == 1) return before;
+    if (ranks == 1 || bucket->sharded) return before;
     const char *name = arena_printf(l->arena, "bucket.%u", number);
-    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads, bucket->offset, bucket->bytes),
+    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads, bucket->grads, bucket->bytes),
              parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0, bucket->bytes),
              shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads, bucket->shard, bucket->bytes / ranks);
     uint32_t exchange = lower_add_crossing(l, SEGMENT_UPDATE, EXCHANGE, PLAN_exchange, (PlanGroup)bucket->group);
     lower_bind(l, exchange, "from", all, OPERAND_READ);
     lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
     if (before != NO_KERNEL) lower_after(l, exchange, before);
-    return add_reduce(l, SEGMENT_UPDATE, EXCHANGE, parts, shard, ranks);
+    return lower_add_reduce(l, SEGMENT_UPDATE, EXCHANGE, parts, shard, ranks, false);
 }
 
 // One number of each rank of the world; returns what all of them have.
@@ -129,14 +130,14 @@ static void sum_totals(Lower *l) {
         uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, TOTALS, PLAN_gather, GROUP_dp);
         lower_bind(l, gather, "from", b, OPERAND_READ);
         lower_bind(l, gather, "to", parts, OPERAND_WRITE);
-        add_reduce(l, SEGMENT_UPDATE, TOTALS, parts, b, ranks);
+        lower_add_reduce(l, SEGMENT_UPDATE, TOTALS, parts, b, ranks, false);
     }
 }
 
 // Weights of a bucket that kernels read as they are.
 static void gather_weights(Lower *l) {
     for (uint32_t i = 0; i < l->plan->n_buckets; i++) {
-        if (l->plan->buckets[i].weights >= 0) lower_gathered(l, i);
+        if (l->plan->buckets[i].weights >= 0) lower_gathered(l, i, SEGMENT_UPDATE);
     }
 }
 
@@ -153,9 +154,9 @@ void describe_update(Lower *l) {
     pack_again(l);
 }
 
-uint32_t lower_gathered(Lower *l, uint32_t number) {
+uint32_t lower_gathered(Lower *l, uint32_t number, SegmentKind segment) {
     for (uint32_t i = 0; i < l->n_gathered; i++) {
-        if (l->gathered[i].bucket == number) return i;
+        if (l->gathered[i].bucket == number && l->gathered[i].segment == segment) return i;
     }
     const PlanBucket *bucket = &l->plan->buckets[number];
     const char *name = arena_printf(l->arena, "bucket.%u", number);
@@ -164,9 +165,9 @@ uint32_t lower_gathered(Lower *l, uint32_t number) {
                                plan_shard_bytes(l->plan, bucket)),
              all = lower_range(l, arena_printf(l->arena, "%s.weights", name), direct ? REGION_weights : REGION_act,
                                direct ? bucket->weights : 0, bucket->bytes);
-    uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, INT16_MAX, PLAN_gather, (PlanGroup)bucket->group);
+    uint32_t gather = lower_add_crossing(l, segment, 0, PLAN_gather, (PlanGroup)bucket->group);
     lower_bind(l, gather, "from", own, OPERAND_READ);
     lower_bind(l, gather, "to", all, OPERAND_WRITE);
-    *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) = (Gathered){ number, gather, all };
+    *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) = (Gathered){ number, segment, gather, all };
     return l->n_gathered - 1;
 }

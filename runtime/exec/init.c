@@ -8,17 +8,24 @@ enum { INIT_TILE = 1 << 16 }; // numbers of a parameter per tile
 typedef struct InitJob {
     const PlanParam *param;
     float *at;
-    int64_t first, n; // numbers of the parameter
+    int64_t first, n; // numbers of the parameter, as this rank has it
+    int32_t member;   // of ep
     uint64_t seed, name;
 } InitJob;
 
 static void init_tiles(void *const *args, int64_t tile_begin, int64_t tile_end) {
     const InitJob *job = args[0];
     int64_t end = min_i64(tile_end * INIT_TILE, job->n);
-    for (int64_t i = tile_begin * INIT_TILE; i < end; i++) {
+    int64_t each = job->param->experts ? plan_numbers(job->param) / job->param->dims[0] : INT64_MAX, whole = 0;
+    for (int64_t i = tile_begin * INIT_TILE, next = i; i < end; i++) {
+        if (i == next) { // another expert
+            int64_t number = job->first + i;
+            whole = plan_whole_number(job->param, job->member, number) - i;
+            next = each == INT64_MAX ? end : i + each - number % each;
+        }
         switch ((PlanInit)job->param->init) {
         case PLAN_INIT_NORMAL:
-            job->at[i] = (float)(job->param->std * hash_normal(job->seed, job->name, (uint64_t)(job->first + i)));
+            job->at[i] = (float)(job->param->std * hash_normal(job->seed, job->name, (uint64_t)(whole + i)));
             break;
         case PLAN_INIT_ZEROS: job->at[i] = 0; break;
         case PLAN_INIT_ONES: job->at[i] = 1; break;
@@ -37,6 +44,7 @@ Status exec_init(Exec *exec, uint64_t seed) {
             .param = param,
             .at = (float *)(exec->images[bucket ? REGION_master : REGION_weights] + part.at),
             .first = part.first,
+            .member = comm_member(exec->comm, GROUP_ep),
             .n = part.n,
             .seed = seed,
             .name = hash_bytes(param->name, strlen(param->name)).low,

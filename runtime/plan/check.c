@@ -29,6 +29,9 @@
 //   shards      gradients of a bucket are exchanged as microbatches left them, added up into its shard
 //               before anything reads that; masters change after all are; weights are gathered from
 //               the new masters
+//   sharded     what no rank keeps whole is gathered from its masters before it is read, a parameter at
+//               a time; its gradients are added to what was cleared, exchanged once all are there, and
+//               added to the shard
 //   packed      copies are what program "pack" makes, apart, and made again by a step that changes
 //               their weights
 //
@@ -242,6 +245,24 @@ static Status check_kernels(const Plan *plan, Arena *scratch) {
     return OK;
 }
 
+// Experts are shared out evenly over the ranks of ep; each has one owner.
+static Status check_experts(const Plan *plan, const PlanParam *param) {
+    int32_t ep = plan->mesh.size[AXIS_ep];
+    if (!param->experts && !param->owner) return OK;
+    if (!param->per_expert || param->dims[0] * ep != param->experts) {
+        REFUSE("params", "parameter \"%s\": expected %lld experts on each of %d ranks, found %d in all",
+               param->name, (long long)param->dims[0], ep, param->experts);
+    }
+    for (int32_t rank = 0; param->owner && rank < ep; rank++) {
+        int32_t n = 0;
+        for (int32_t e = 0; e < param->experts; e++) n += param->owner[e] == rank;
+        if (n != param->dims[0])
+            REFUSE("params", "parameter \"%s\": expected %lld experts on rank %d of ep, found %d",
+                   param->name, (long long)param->dims[0], rank, n);
+    }
+    return OK;
+}
+
 static Status check_param(const Plan *plan, const PlanParam *param) {
     if (param->n_dims > PLAN_MAX_DIMS || (param->per_expert && !param->n_dims)) {
         REFUSE("params", "parameter \"%s\": expected %d to %d dimensions, found %d", param->name,
@@ -251,6 +272,7 @@ static Status check_param(const Plan *plan, const PlanParam *param) {
     if (bytes < 0)
         REFUSE("params", "parameter \"%s\": expected dimensions of 1 or more that fit",
                param->name);
+    TRY(check_experts(plan, param));
     if (param->init > PLAN_INIT_ONES) {
         REFUSE("params", "parameter \"%s\": expected an init below %d, found %d", param->name,
                PLAN_INIT_ONES + 1, param->init);

@@ -61,6 +61,8 @@ Status check_buckets(const Plan *plan, Arena *scratch); // the table, and parame
 Status check_shards(const ProgramCheck *c);             // of a step
 // Writes of gathered masters into weights: the i-th instruction fills the weights of a bucket.
 const PlanBucket *check_gathers(const ProgramCheck *c, uint32_t number);
+/* check_sharded.c */
+Status check_sharded(const ProgramCheck *c); // buckets that no rank keeps whole
 /* check_packed.c */
 Status check_packed(const Plan *plan, Arena *scratch);
 

@@ -16,24 +16,32 @@ static int32_t members(const Plan *plan, const PlanBucket *bucket) {
     return plan_group_size(plan, (PlanGroup)bucket->group);
 }
 
-// `end`, `shards`: where the bucket before ends in grads and in master.
-static Status check_bucket(const Plan *plan, uint32_t i, int64_t end, int64_t shards) {
+// Where the bucket before ends.
+typedef struct Ends {
+    int64_t row, grads, shards;
+} Ends;
+
+static Status check_bucket(const Plan *plan, uint32_t i, const Ends *ends) {
     const PlanBucket *bucket = &plan->buckets[i];
     if (bucket->group != GROUP_dp && bucket->group != GROUP_edp)
         REFUSE_BUCKET(i, "expected group dp or edp, found number %d", bucket->group);
     if (!isfinite(bucket->lr) || !isfinite(bucket->decay) || bucket->lr < 0 || bucket->decay < 0)
         REFUSE_BUCKET(i, "expected finite decay and lr, found %g and %g", bucket->decay, bucket->lr);
     int64_t n = members(plan, bucket);
-    if (bucket->offset != end || bucket->bytes < 1 || bucket->bytes > INT64_MAX / 4 - end ||
+    if (bucket->offset != ends->row || bucket->bytes < 1 || bucket->bytes > INT64_MAX / 4 - ends->row ||
         bucket->bytes % (n * PLAN_GRAIN))
-        REFUSE_BUCKET(i, "expected to begin in grads at %lld with a multiple of %lld bytes, found %lld at %lld",
-                      (long long)end, (long long)(n * PLAN_GRAIN), (long long)bucket->bytes,
+        REFUSE_BUCKET(i, "expected to begin at %lld with a multiple of %lld bytes, found %lld at %lld",
+                      (long long)ends->row, (long long)(n * PLAN_GRAIN), (long long)bucket->bytes,
                       (long long)bucket->offset);
-    if (bucket->shard != shards || (n == 1 && shards != end))
-        REFUSE_BUCKET(i, "expected its shard at %lld, of groups of one all first, found %lld",
-                      (long long)shards, (long long)bucket->shard);
+    bool front = n == 1 || bucket->sharded; // its gradients lie where their sums do
+    if (bucket->shard != ends->shards || bucket->grads != ends->grads || (front && ends->grads != ends->shards))
+        REFUSE_BUCKET(i, "expected its shard at %lld and its gradients at %lld, of groups of one and sharded "
+                      "ones at the same, found %lld and %lld",
+                      (long long)ends->shards, (long long)ends->grads, (long long)bucket->shard,
+                      (long long)bucket->grads);
+    if (bucket->sharded && n == 1) REFUSE_BUCKET(i, "expected to be whole in a group of %lld", (long long)n);
     if (bucket->weights == -1) return OK;
-    if (n > 1 && bucket->weights >= 0 && bucket->weights % PLAN_GRAIN == 0) return OK;
+    if (!front && bucket->weights >= 0 && bucket->weights % PLAN_GRAIN == 0) return OK;
     REFUSE_BUCKET(i, "expected weights of a group of several, in steps of %d, found them at %lld of %lld ranks",
                   PLAN_GRAIN, (long long)bucket->weights, (long long)n);
 }
@@ -90,18 +98,20 @@ static Status check_apart(const Plan *plan, Arena *scratch) {
 }
 
 Status check_buckets(const Plan *plan, Arena *scratch) {
-    int64_t end = 0, shards = 0;
+    Ends ends = { 0 };
     bool trains = plan_program(plan, "step") != NULL;
     if (plan->n_buckets && plan_ranks(plan) == 1)
         REFUSE("buckets", "expected none on one rank, found %u", plan->n_buckets);
     for (uint32_t i = 0; i < plan->n_buckets; i++) {
-        TRY(check_bucket(plan, i, end, shards));
-        end += plan->buckets[i].bytes;
-        shards += plan_shard_bytes(plan, &plan->buckets[i]);
+        const PlanBucket *bucket = &plan->buckets[i];
+        TRY(check_bucket(plan, i, &ends));
+        ends.row += bucket->bytes;
+        ends.shards += plan_shard_bytes(plan, bucket);
+        ends.grads += bucket->sharded ? plan_shard_bytes(plan, bucket) : bucket->bytes;
     }
-    if (plan->n_buckets && end != plan->n_trained * (int64_t)sizeof(float))
+    if (plan->n_buckets && ends.grads != plan->n_trained * (int64_t)sizeof(float))
         REFUSE("buckets", "expected them to hold the %lld bytes of grads, found %lld",
-               (long long)(plan->n_trained * (int64_t)sizeof(float)), (long long)end);
+               (long long)(plan->n_trained * (int64_t)sizeof(float)), (long long)ends.grads);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
         if (plan->n_buckets && param->is_state && param->grad != -1)
@@ -159,7 +169,7 @@ static void note_exchange(Shards *s, uint32_t number) {
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         const PlanBucket *bucket = &s->c->plan->buckets[i];
         if (instr->group == bucket->group &&
-            is_at(operand_buffer(s->c, number, 0), REGION_grads, bucket->offset, bucket->bytes))
+            is_at(operand_buffer(s->c, number, 0), REGION_grads, bucket->grads, bucket->bytes))
             s->landed[i] = s->c->program->operands[instr->operands + 1].buffer + 1;
     }
 }
@@ -176,7 +186,8 @@ static Status check_sum(Shards *s, uint32_t number, const PlanBuffer *to) {
         const PlanBucket *bucket = &plan->buckets[i];
         bool own = is_at(to, REGION_grads, bucket->shard, plan_shard_bytes(plan, bucket));
         if (sums && own && s->landed[i] == from && !s->done[i]) found = i;
-        else if (members(plan, bucket) > 1 && !s->landed[i] && overlaps(to, bucket->offset, bucket->bytes))
+        else if (!bucket->sharded && members(plan, bucket) > 1 && !s->landed[i] &&
+                 overlaps(to, bucket->grads, bucket->bytes))
             REFUSE_SHARDS(s->c, number, "expected the gradients of bucket %u to be exchanged before \"%s\" is written over them",
                           i, to->name);
     }
@@ -229,7 +240,8 @@ Status check_shards(const ProgramCheck *c) {
     Shards s = { c, ARENA_ARRAY(c->scratch, uint32_t, n), ARENA_ARRAY(c->scratch, bool, n),
                  ARENA_ARRAY(c->scratch, bool, n) };
     Spans masters = { 0 };
-    for (uint32_t i = 0; i < n; i++) s.done[i] = members(c->plan, &c->plan->buckets[i]) == 1;
+    for (uint32_t i = 0; i < n; i++)
+        s.done[i] = c->plan->buckets[i].sharded || members(c->plan, &c->plan->buckets[i]) == 1;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         if (c->phase[i] != PHASE_AFTER) continue;
         for (uint32_t k = 0; k < program->instrs[i].n_operands; k++) {

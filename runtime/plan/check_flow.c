@@ -348,12 +348,14 @@ Status check_gradients(const ProgramCheck *c) {
         const PlanParam *param = &c->plan->params[i];
         int64_t bytes = checked_bytes(param->dims, param->n_dims, (int64_t)sizeof(float));
         if (param->is_state) continue;
-        if (!spans_cover(&spans.added, param->grad, bytes)) {
+        int64_t gradient = plan_gradient(c->plan, param);
+        if (gradient >= 0 && !spans_cover(&spans.added, gradient, bytes)) { // else check_sharded
+
             REFUSE("gradients",
                    "program \"%s\", parameter \"%s\": expected its gradient, %lld bytes at %lld, "
                    "written "
                    "in a microbatch, found a part without",
-                   c->program->name, param->name, (long long)bytes, (long long)param->grad);
+                   c->program->name, param->name, (long long)bytes, (long long)gradient);
         }
         if (!c->plan->n_buckets && !spans_cover(&spans.updated, param->offset, bytes)) {
             REFUSE(

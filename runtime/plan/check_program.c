@@ -289,5 +289,6 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));
     if (c.is_step && plan->n_buckets) TRY(check_shards(&c));
+    TRY(check_sharded(&c));
     return OK;
 }

@@ -358,10 +358,13 @@ static void parse_buckets(Parser *p) {
         PlanBucket *bucket =
             ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
         bucket->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+        bucket->sharded = accept(p, " sharded");
         literal(p, " at ");
         bucket->offset = address(p);
         literal(p, " bytes ");
         bucket->bytes = count(p, "bytes");
+        literal(p, " grads ");
+        bucket->grads = address(p);
         literal(p, " shard ");
         bucket->shard = address(p);
         bucket->weights = accept(p, " weights ") ? address(p) : -1;
@@ -371,6 +374,20 @@ static void parse_buckets(Parser *p) {
         bucket->lr = number(p, "a multiplier");
         newline(p);
     }
+}
+
+// Rank by expert: as many numbers as experts, each of a byte and more.
+static const int32_t *parse_owners(Parser *p, int32_t experts) {
+    if (experts > (int64_t)left(p)) {
+        expected(p, "the ranks of %d experts", experts);
+        return NULL;
+    }
+    int32_t *owner = ARENA_ARRAY(p->plan->arena, int32_t, experts);
+    for (int32_t i = 0; i < experts; i++) {
+        if (i) literal(p, ",");
+        owner[i] = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a rank");
+    }
+    return owner;
 }
 
 static void parse_params(Parser *p) {
@@ -392,6 +409,8 @@ static void parse_params(Parser *p) {
         param->offset = accept(p, " at ") ? address(p) : -1;
         param->grad = plan->n_buckets && accept(p, " grad ") ? address(p) : -1;
         param->per_expert = accept(p, " expert");
+        if (accept(p, " of ")) param->experts = (int32_t)integer(p, 1, (int64_t)left(p), "experts");
+        if (param->experts && accept(p, " on ")) param->owner = parse_owners(p, param->experts);
         param->is_state = accept(p, " state");
         if (!plan->n_buckets && !param->is_state) param->grad = param->offset;
         if (plan->mesh.size[AXIS_pp] > 1) {

@@ -99,6 +99,12 @@ const PlanBucket *plan_bucket(const Plan *plan, const PlanParam *param) {
     return NULL;
 }
 
+int64_t plan_gradient(const Plan *plan, const PlanParam *param) {
+    const PlanBucket *bucket = plan_bucket(plan, param);
+    if (!bucket) return param->grad;
+    return bucket->sharded ? -1 : bucket->grads + param->grad - bucket->offset;
+}
+
 Region plan_master(const Plan *plan) {
     return plan->n_buckets ? REGION_master : REGION_weights;
 }
@@ -154,4 +160,24 @@ const char *dtype_name(Dtype dtype) {
 #undef X
     };
     return names[dtype];
+}
+
+int32_t plan_expert(const PlanParam *param, int32_t member, int32_t i) {
+    if (!param->experts) return i;
+    if (!param->owner) return member * (int32_t)param->dims[0] + i;
+    int32_t e = 0;
+    for (; e < param->experts; e++)
+        if (param->owner[e] == member && i-- == 0) break;
+    return e;
+}
+
+int64_t plan_whole_numbers(const PlanParam *param) {
+    int64_t here = plan_numbers(param);
+    return param->experts ? here / param->dims[0] * param->experts : here;
+}
+
+int64_t plan_whole_number(const PlanParam *param, int32_t member, int64_t i) {
+    if (!param->experts) return i;
+    int64_t each = plan_numbers(param) / param->dims[0];
+    return plan_expert(param, member, (int32_t)(i / each)) * each + i % each;
 }

@@ -148,23 +148,30 @@ typedef struct PlanParam {
     double decay, lr;            // multipliers
     int32_t number;              // with stages: its place in the model; else 0, and params are in order
     int64_t offset;              // bytes in weights; -1: it is not there (PlanBucket)
-    int64_t grad;                // bytes in grads; -1: a state has none. One rank: the same as offset
+    int32_t experts;             // of all ranks of ep, which hold dims[0] each; 0: this rank has all
+    const int32_t *owner;        // [experts]: rank of ep; NULL: expert e on rank e / dims[0]
+    int64_t grad;                // bytes in the row of buckets; -1: a state. One rank: bytes in grads, as offset
 } PlanParam;
 
 // Of many ranks, each updates a part of every parameter. Trained parameters with equal group, lr and decay
-// lie in buckets, one after another in grads, from 0. A group has n members; member r's shard of a bucket is
-// bytes [r, r + 1) * bytes / n of it. Shards lie one after another in master, moment1 and moment2, the same
-// in all three; the sum of the gradients over the group comes to lie there in grads, over what has been
-// exchanged already. Buckets of a group of one are first: for them all these places are the same.
+// lie in buckets, all of which stand in one row. A group has n members; member r's shard of a bucket is bytes
+// [r, r + 1) * bytes / n of it. Shards lie one after another in master, moment1 and moment2, the same in all
+// three; the sum of the gradients over the group comes to lie there in grads.
 //
-//   weights   parameters that kernels read as they are, bucket by bucket as in grads; then states
-//   master    fp32 parameters: this rank's shards. Of a group of one, kernels read them here
-//   packed    made of gathered masters
+//   group of one  first in the row. Kernels read the master; all places are the same
+//   sharded       then these, which no rank keeps whole: whoever reads them gathers the masters into act,
+//                 in every segment anew; their gradients are whole in act only, exchanged and added to the
+//                 sum by every microbatch. They lie in grads where their shards lie
+//   others        whole in grads, one after another behind all these, exchanged after the microbatches; their
+//                 sums are written over what has been exchanged already. Whole in weights where kernels read
+//                 them as they are, else in packed; both are made of gathered masters
 typedef struct PlanBucket {
     uint8_t group;               // dp; of parameters per expert edp
-    int64_t offset, bytes;       // in grads; bytes are whole grains for each member
+    bool sharded;
+    int64_t offset, bytes;       // in the row; bytes are whole grains for each member
+    int64_t grads;               // bytes in grads: of all of it, of a sharded one of this rank's shard
     int64_t shard;               // bytes in master, moment1, moment2, where this rank's shard begins
-    int64_t weights;             // bytes in weights, -1: read packed only, or of a group of one
+    int64_t weights;             // bytes in weights; -1: it is not there
     double decay, lr;
 } PlanBucket;
 
@@ -279,10 +286,16 @@ int64_t plan_numbers(const PlanParam *param);
 int64_t plan_shard_bytes(const Plan *plan, const PlanBucket *bucket);       // bytes / members
 int64_t plan_master_bytes(const Plan *plan);                   // of all shards; 0 without buckets
 const PlanBucket *plan_bucket(const Plan *plan, const PlanParam *param);    // NULL: a state, or one rank
+int64_t plan_gradient(const Plan *plan, const PlanParam *param); // bytes in grads; -1: it is not whole there
 Region plan_master(const Plan *plan);                          // where fp32 parameters that are trained lie
 // What member `member` of the bucket's group has of a parameter; n = 0: nothing. On one rank, and of a state:
 // all of it. Parts of the members in turn are the parameter in order.
 PlanPart plan_part(const Plan *plan, const PlanParam *param, int32_t member);
+// The number among all experts of the i-th that rank `member` of ep holds, in ascending order.
+int32_t plan_expert(const PlanParam *param, int32_t member, int32_t i);
+int64_t plan_whole_numbers(const PlanParam *param);            // over all ranks of ep
+// What number `i` of a parameter on rank `member` of ep is in the whole parameter.
+int64_t plan_whole_number(const PlanParam *param, int32_t member, int64_t i);
 int dtype_bytes(Dtype dtype);
 const char *dtype_name(Dtype dtype);
 

@@ -8,7 +8,7 @@
 //   peak INT
 //   {region WORD INT}                                     in order; master where it has bytes, the others
 //                                                         always; they sum to peak
-//   {bucket GROUP at HEX bytes INT shard HEX [weights HEX] decay FLOAT lr FLOAT}
+//   {bucket GROUP [sharded] at HEX bytes INT grads HEX shard HEX [weights HEX] decay FLOAT lr FLOAT}
 //   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert] [state] [number INT]}
 //                                                         grad only of a plan with buckets
 //   {source HASH INT, newline, so many raw bytes, newline}
@@ -93,8 +93,10 @@ static void add_address(Text *out, const char *field, int64_t value) {
 
 static void print_bucket(const PlanBucket *bucket, Text *out) {
     add_word(out, "bucket ", plan_group_words, N_GROUPS, bucket->group);
+    if (bucket->sharded) text_add(out, " sharded");
     add_address(out, " at ", bucket->offset);
     add_int(out, " bytes ", bucket->bytes);
+    add_address(out, " grads ", bucket->grads);
     add_address(out, " shard ", bucket->shard);
     if (bucket->weights != -1) add_address(out, " weights ", bucket->weights);
     add_float(out, " decay ", bucket->decay);
@@ -112,6 +114,9 @@ static void print_param(const Plan *plan, const PlanParam *param, Text *out) {
     if (param->offset != -1) add_address(out, " at ", param->offset);
     if (plan->n_buckets && param->grad != -1) add_address(out, " grad ", param->grad);
     if (param->per_expert) text_add(out, " expert");
+    if (param->experts) add_int(out, " of ", param->experts);
+    for (int32_t i = 0; param->owner && i < param->experts; i++)
+        add_int(out, i ? "," : " on ", param->owner[i]);
     if (param->is_state) text_add(out, " state");
     if (plan->mesh.size[AXIS_pp] > 1) add_int(out, " number ", param->number);
     text_add(out, "\n");

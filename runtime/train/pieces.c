@@ -179,12 +179,13 @@ typedef struct PieceList {
 // Numbers [first, first + n) of the parameter as the plan has it; `memory` has the first of them.
 static void add_pieces(const Pieces *p, const PlanParam *param, const Whole *whole, int file,
                        PlanPart part, float *memory, PieceList *list) {
-    int64_t rows = param->per_expert ? param->dims[0] : 1, own = member_of(p->comm, GROUP_ep) * rows;
+    int64_t rows = param->per_expert ? param->dims[0] : 1;
+    int32_t own = member_of(p->comm, GROUP_ep);
     for (int64_t row = 0; row < rows; row++) {
         int64_t begin = max_i64(part.first, row * whole->numbers),
                 end = min_i64(part.first + part.n, (row + 1) * whole->numbers);
         if (end <= begin) continue;
-        int tensor = whole->first[file] + (param->per_expert ? (int)(own + row) : 0);
+        int tensor = whole->first[file] + (param->per_expert ? plan_expert(param, own, (int32_t)row) : 0);
         *ARENA_PUSH(list->arena, list->at, list->n, list->cap) =
             (TensorPiece){ tensor, (begin - row * whole->numbers) * (int64_t)sizeof(float),
                            (end - begin) * (int64_t)sizeof(float), memory + (begin - part.first) };

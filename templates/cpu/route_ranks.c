@@ -117,10 +117,12 @@ void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t 
         int fits = stay[p] == COUNT_$entry(own, p) ||
                     key_$entry(scalars, (uint32_t)index[slot / $top_k], slot % $top_k) <= limit[p];
         if (!fits || stay[p] == 0) {
+#if $accumulate
             if (labels[slot / $top_k] >= 0) {
                 load[e] -= 1;
                 dropped[0] += 1;
             }
+#endif
             continue;
         }
 #endif

@@ -116,6 +116,8 @@ KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_paramet
 #if $drops
     const uint64_t limit = stay < asked && stay > 0
                                ? limit_of(ids, index, scalars, expert, stay, among) : 0;
+#endif
+#if $accumulate
     int64_t lost = 0;
 #endif
     for (int32_t at = 0; at < slots; at += $threads) {
@@ -123,17 +125,17 @@ KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_paramet
         bool fits = id == expert;
 #if $drops
         if (fits && stay < asked) fits = stay > 0 && slot_key(scalars, index, slot) <= limit;
-        if (id == expert && !fits) {
-            row_of_slot[slot] = -1;
-            lost += labels[slot / $top_k] >= 0;
-        }
+        if (id == expert && !fits) row_of_slot[slot] = -1;
+#if $accumulate
+        if (id == expert && !fits) lost += labels[slot / $top_k] >= 0;
+#endif
 #endif
         int found, rank = block_rank(fits, WARPS, ranks, &found);
         if (fits) row_of_slot[slot] = d * $capacity + next + rank;
         if (place == 0 && slot < slots && (id < 0 || id >= EXPERTS)) row_of_slot[slot] = -1;
         next += found;
     }
-#if $drops
+#if $accumulate
     lost = block_sum(lost, sums);
     if (threadIdx.x == 0 && lost) {
         load[expert] -= (float)lost;

@@ -146,18 +146,20 @@ static void test_reduce(void **state) {
     (void)state;
     static const struct {
         int ranks, n;
-    } cases[] = {{1, 5}, {2, 1}, {3, 17}, {8, 33000}, {2, 70001}};
+        bool add;
+    } cases[] = {{1, 5}, {2, 1}, {3, 17, true}, {8, 33000}, {2, 70001, true}};
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Lab lab;
         lab_open(&lab);
         int ranks = cases[i].ranks, n = cases[i].n;
-        KernelDesc reduce = {.family = FAMILY_REDUCE, .ranks = ranks, .n = n};
+        KernelDesc reduce = {.family = FAMILY_REDUCE, .ranks = ranks, .n = n, .accumulate = cases[i].add};
         uint32_t kernel = lab_add(&lab, &reduce);
         lab_compile(&lab);
-        float *parts = lab_random(ranks * n, 5), *y = lab_filled(n, NAN), *expected = lab_array(n);
+        float *parts = lab_random(ranks * n, 5), *y = lab_filled(n, cases[i].add ? 0.75f : NAN), *expected = lab_array(n);
         for (int k = 0; k < n; k++) {
             expected[k] = parts[k];
             for (int r = 1; r < ranks; r++) expected[k] += parts[(int64_t)r * n + k];
+            if (cases[i].add) expected[k] = 0.75f + expected[k];
         }
         Binding b[] = {READ_F32("parts", parts), WRITE_F32("y", y)};
         lab_run(&lab, kernel, b, 2);

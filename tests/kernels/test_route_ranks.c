@@ -242,7 +242,7 @@ static void describe(const Case *c, int32_t *owner, KernelDesc *count, KernelDes
     *route = *count;
     route->family = FAMILY_ROUTE_RANKS;
     route->capacity = c->capacity ? c->capacity : (int64_t)c->ranks * c->rows * c->top_k;
-    route->drops = c->capacity;
+    route->drops = route->accumulate = c->capacity;
     route->stream = 0x1234567890abcdef;
     route->owner = c->turned ? owner : NULL;
 }

@@ -6,11 +6,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static Plan *plan_of(int dp) {
+static Plan *plan_with(int dp, LayoutParams params) {
     WorldJob job = { .spec = "moe.lua", .microbatch = 1, .microbatches = 2, .bucket = 16 << 10 };
     job.layout = layout_single();
     job.layout.dp = dp;
+    job.layout.params = job.layout.expert_params = params;
     return world_plan(&job, 0);
+}
+
+static Plan *plan_of(int dp) {
+    return plan_with(dp, PARAMS_RESIDENT);
 }
 
 static Plan *again(const Plan *plan) {
@@ -27,9 +32,9 @@ static Plan *again(const Plan *plan) {
 static void test_parts(void **state) {
     (void)state;
     for (int dp = 2; dp <= 5; dp++) {
-        Plan *plan = plan_of(dp);
+        Plan *plan = plan_with(dp, dp == 4 ? PARAMS_FSDP : PARAMS_RESIDENT);
         int64_t shards = plan_master_bytes(plan), *taken = calloc((size_t)(dp * shards / 4), sizeof *taken);
-        assert_int_equal(plan->n_trained * 4, dp * shards);
+        assert_int_equal(plan->n_trained * 4, dp == 4 ? shards : dp * shards);
         for (uint32_t i = 0; i < plan->n_params; i++) {
             const PlanParam *param = &plan->params[i];
             int64_t next = 0;
@@ -123,11 +128,10 @@ static PlanParam *trained(Plan *plan, bool direct) {
     return NULL;
 }
 
-// Lives of what both touch are stretched, so that only the order is wrong.
-static void swap(PlanProgram *program, uint32_t a, uint32_t b) {
-    PlanInstr instr = program->instrs[a];
-    program->instrs[a] = program->instrs[b];
-    program->instrs[b] = instr;
+// Lives in act become what accesses need, and nothing shares a byte: only the order can be wrong.
+static void spread(Plan *plan, PlanProgram *program) {
+    int64_t end = 0;
+    program->act_bound = 0;
     for (uint32_t i = 0; i < program->n_buffers; i++) {
         PlanBuffer *to = &program->buffers[i];
         if (to->region != REGION_act) continue;
@@ -138,7 +142,25 @@ static void swap(PlanProgram *program, uint32_t a, uint32_t b) {
                 if ((int32_t)k > to->last) to->last = (int32_t)k;
             }
         }
+        to->offset = end;
+        end += round_up(to->bytes, PLAN_GRAIN);
     }
+    for (int32_t k = 0; k < (int32_t)program->n_instrs; k++) {
+        int64_t live = 0;
+        for (uint32_t i = 0; i < program->n_buffers; i++) {
+            const PlanBuffer *b = &program->buffers[i];
+            if (b->region == REGION_act && b->first <= k && k <= b->last) live += b->bytes;
+        }
+        program->act_bound = max_i64(program->act_bound, live);
+    }
+    program->act_bytes = plan->region_bytes[REGION_act] = end;
+}
+
+static void swap(Plan *plan, PlanProgram *program, uint32_t a, uint32_t b) {
+    PlanInstr instr = program->instrs[a];
+    program->instrs[a] = program->instrs[b];
+    program->instrs[b] = instr;
+    spread(plan, program);
 }
 
 #define EDIT(name, ...) static void name(Plan *plan) { __VA_ARGS__; }
@@ -165,6 +187,8 @@ EDIT(small_master, plan->region_bytes[REGION_master] -= PLAN_GRAIN)
 EDIT(large_moments, plan->region_bytes[REGION_moment1] *= 2)
 
 EDIT(sum_over_gradients, buffer(step_of(plan), "bucket.1.sum")->offset = plan->buckets[2].offset)
+EDIT(gradients_elsewhere, plan->buckets[1].grads += PLAN_GRAIN)
+EDIT(resident_as_sharded, plan->buckets[0].sharded = true; plan->buckets[0].grads = PLAN_GRAIN)
 static void exchange_missing(Plan *plan) {
     PlanProgram *step = step_of(plan);
     uint32_t first = find(step, PLAN_exchange, 0, "bucket.0.gradient"), second = find(step, PLAN_exchange, 0, "bucket.1.gradient");
@@ -179,11 +203,7 @@ static void sums_read_early(Plan *plan) {
     PlanProgram *step = step_of(plan);
     char last[32];
     snprintf(last, sizeof last, "bucket.%u.sum", plan->n_buckets - 1);
-    swap(step, find(step, PLAN_launch, 1, last), find(step, PLAN_launch, 0, "grads.sums"));
-    PlanBuffer *partials = buffer(step, "grads.sumsq"); // nothing else shall be wrong
-    partials->offset = round_up(step->act_bytes, PLAN_GRAIN);
-    step->act_bytes = partials->offset + PLAN_GRAIN;
-    plan->region_bytes[REGION_act] = max_i64(plan->region_bytes[REGION_act], step->act_bytes);
+    swap(plan, step, find(step, PLAN_launch, 1, last), find(step, PLAN_launch, 0, "grads.sums"));
 }
 static void gradients_read_late(Plan *plan) {
     PlanBuffer *sums = buffer(step_of(plan), "grads.sums");
@@ -195,7 +215,7 @@ static void part_of_masters(Plan *plan) {
 }
 static void weights_gathered_early(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    swap(step, find(step, PLAN_gather, 1, bucket_name(plan, true, "weights")), find(step, PLAN_launch, 1, "master.all"));
+    swap(plan, step, find(step, PLAN_gather, 1, bucket_name(plan, true, "weights")), find(step, PLAN_launch, 1, "master.all"));
 }
 static void weights_of_another(Plan *plan) {
     PlanProgram *step = step_of(plan);
@@ -243,8 +263,8 @@ typedef struct Case {
 } Case;
 #define CASE(name, rule, message) { #name, name, rule, message }
 static const Case cases[] = {
-    CASE(bucket_gap, "buckets", "bucket 1: expected to begin in grads at"),
-    CASE(bucket_size, "buckets", "bucket 0: expected to begin in grads at 0 with a multiple of 512 bytes"),
+    CASE(bucket_gap, "buckets", "bucket 1: expected to begin at"),
+    CASE(bucket_size, "buckets", "bucket 0: expected to begin at 0 with a multiple of 512 bytes"),
     CASE(bucket_shard, "buckets", "bucket 1: expected its shard at"),
     CASE(bucket_group, "buckets", "bucket 0: expected group dp or edp"),
     CASE(bucket_other_group, "buckets", "expected a bucket of group"),
@@ -273,19 +293,84 @@ static const Case cases[] = {
     CASE(weights_of_another, "shards", "to be gathered from its masters"),
     CASE(masters_in_forward, "order", "writes to weights and moments only in a step's update"),
     CASE(packed_from_another, "packed", "expected packed weights to be written as program"),
+    CASE(gradients_elsewhere, "buckets", "bucket 1: expected its shard at"),
+    CASE(resident_as_sharded, "buckets", "bucket 0: expected its shard at 0 and its gradients at 0"),
     CASE(offset_outside, "launch", "expected a part inside its"),
     CASE(offset_written, "launch", "expected a part inside its"),
     CASE(exchange_of_a_part, "crossing", "without a step or an offset"),
     CASE(pack_gathers_another, "order", "expected writes to weights and moments only"),
 };
 
-static void test_edits(void **state) {
-    (void)state;
-    Plan *good = plan_of(2);
-    assert_int_equal(plan_check(good), OK);
+/* Edits of what no rank keeps whole ------------------------------------------------------------ */
+
+// The first launch in the microbatches that is given a part of a buffer in this mode.
+static PlanOperand *part(Plan *plan, OperandMode mode) {
+    PlanProgram *step = step_of(plan);
+    for (uint32_t i = 0; i < step->n_instrs; i++)
+        for (uint32_t k = 0; k < step->instrs[i].n_operands; k++)
+            if (operand(step, i, k)->bytes && operand(step, i, k)->mode == mode) return operand(step, i, k);
+    fail_msg("nothing is given a part");
+    return NULL;
+}
+
+static uint32_t first_of(const PlanProgram *program, PlanOp op) {
+    uint32_t i = 0;
+    while (program->instrs[i].op != op) i++;
+    return i;
+}
+
+EDIT(not_sharded, plan->buckets[0].sharded = false)
+EDIT(read_of_half, part(plan, OPERAND_READ)->bytes -= 4)
+EDIT(read_from_elsewhere, PlanOperand *read = part(plan, OPERAND_READ); read->bytes -= PLAN_GRAIN; read->offset += PLAN_GRAIN)
+EDIT(gradient_of_half, part(plan, OPERAND_ADD)->bytes -= 4)
+EDIT(masters_of_half, PlanBuffer *own = buffer(step_of(plan), operand_name(step_of(plan), first_of(step_of(plan), PLAN_gather), 0));
+     own->offset += PLAN_GRAIN)
+EDIT(masters_of_others, step_of(plan)->instrs[first_of(step_of(plan), PLAN_gather)].group = GROUP_world)
+static void sum_replaced(Plan *plan) {
+    PlanProgram *step = step_of(plan);
+    uint32_t exchange = first_of(step, PLAN_exchange);
+    for (uint32_t i = exchange; i < step->n_instrs; i++)
+        if (step->instrs[i].n_operands == 2 && operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer) {
+            operand(step, i, 1)->mode = OPERAND_WRITE;
+            return;
+        }
+}
+static void sum_of_another(Plan *plan) {
+    PlanProgram *step = step_of(plan);
+    uint32_t exchange = first_of(step, PLAN_exchange);
+    for (uint32_t i = exchange; i < step->n_instrs; i++)
+        if (step->instrs[i].n_operands == 2 && operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer)
+            step->buffers[operand(step, i, 1)->buffer].offset -= PLAN_GRAIN;
+}
+static void added_late(Plan *plan) {
+    PlanProgram *step = step_of(plan);
+    uint32_t exchange = first_of(step, PLAN_exchange), last = 0;
+    for (uint32_t i = 0; i < exchange; i++)
+        for (uint32_t k = 0; k < step->instrs[i].n_operands; k++)
+            if (operand(step, i, k)->mode == OPERAND_ADD && operand(step, i, k)->buffer == operand(step, exchange, 0)->buffer) last = i;
+    PlanInstr late = step->instrs[last]; // all between one earlier
+    memmove(&step->instrs[last], &step->instrs[last + 1], (exchange - last) * sizeof late);
+    step->instrs[exchange] = late;
+    spread(plan, step);
+}
+
+static const Case sharded_cases[] = {
+    CASE(not_sharded, "buckets", "bucket 1: expected its shard at"),
+    CASE(read_of_half, "sharded", "expected to read one parameter of"),
+    CASE(read_from_elsewhere, "sharded", "expected to read one parameter of"),
+    CASE(gradient_of_half, "sharded", "expected its gradient made, exchanged and summed"),
+    CASE(masters_of_half, "sharded", "expected the masters of a bucket gathered over its group"),
+    CASE(masters_of_others, "sharded", "expected the masters of a bucket gathered over its group"),
+    CASE(sum_replaced, "order", "expected += where several microbatches add up"),
+    CASE(sum_of_another, "sharded", "to be added to the shard of its bucket"),
+    CASE(added_late, "sharded", "before they are exchanged"),
+};
+
+static int count_wrong(const Plan *good, const Case *list, int n) {
     int wrong = 0;
-    for (int i = 0; i < COUNT_OF(cases); i++) {
-        const Case *c = &cases[i];
+    assert_int_equal(plan_check(good), OK);
+    for (int i = 0; i < n; i++) {
+        const Case *c = &list[i];
         Plan *plan = again(good);
         c->edit(plan);
         Status status = plan_check(plan);
@@ -298,12 +383,25 @@ static void test_edits(void **state) {
         wrong += !right;
         plan_destroy(plan);
     }
+    return wrong;
+}
+
+static void test_edits(void **state) {
+    (void)state;
+    Plan *good = plan_of(2);
+    assert_int_equal(count_wrong(good, cases, COUNT_OF(cases)), 0);
     plan_destroy(good);
-    assert_int_equal(wrong, 0);
+}
+
+static void test_sharded_edits(void **state) {
+    (void)state;
+    Plan *good = plan_with(2, PARAMS_FSDP);
+    assert_int_equal(count_wrong(good, sharded_cases, COUNT_OF(sharded_cases)), 0);
+    plan_destroy(good);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_parts), cmocka_unit_test(test_text),
-                                        cmocka_unit_test(test_edits) };
+                                        cmocka_unit_test(test_edits), cmocka_unit_test(test_sharded_edits) };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }

@@ -75,6 +75,26 @@ static void test_deepseek(void **state) {
     compare("deepseek", &job, false);
 }
 
+// Weights that no rank keeps: dense ones, experts, both. And a loss in pieces, whose head is gathered for all.
+static void test_fsdp(void **state) {
+    (void)state;
+    for (int which = 1; which <= 3; which++) {
+        WorldJob job = job_of("moe.lua", "microbatch", which == 3 ? 4 : 2);
+        job.layout.params = which & 1 ? PARAMS_FSDP : PARAMS_RESIDENT;
+        job.layout.expert_params = which & 2 ? PARAMS_FSDP : PARAMS_RESIDENT;
+        compare(which == 1 ? "moe, dense fsdp," : which == 2 ? "moe, experts fsdp," : "moe, all fsdp,", &job, false);
+    }
+    WorldJob job = job_of("sums.lua", NULL, 3);
+    job.layout.params = job.layout.expert_params = PARAMS_FSDP;
+    job.microbatch = 64;
+    job.steps = 2;
+    job.piece = 64;
+    compare("sums, fsdp, in pieces,", &job, true);
+    Plan *plan = world_plan(&job, 0);
+    assert_true(plan_program(plan, "step")->n_repeats > 0);
+    plan_destroy(plan);
+}
+
 // A gradient that is not finite on one rank: the step is skipped by all.
 static void test_spoilt(void **state) {
     (void)state;
@@ -133,6 +153,34 @@ static void test_bytes(void **state) {
     world_free(world);
 }
 
+// What no rank keeps whole is nobody's between microbatches, and moves in every one of them: weights twice, for
+// forward and backward, gradients once.
+static void test_bytes_of_fsdp(void **state) {
+    (void)state;
+    WorldJob job = job_of("moe.lua", "microbatch", 4);
+    job.layout.params = job.layout.expert_params = PARAMS_FSDP;
+    job.steps = 2;
+    World *world = world_run(&job);
+    const Plan *plan = world->plans[0];
+    int64_t own = plan_master_bytes(plan), whole = 0;
+    for (uint32_t i = 0; i < plan->n_buckets; i++) whole += plan->buckets[i].bytes;
+    static const Region shards[] = { REGION_master, REGION_grads, REGION_moment1, REGION_moment2 };
+    for (int i = 0; i < COUNT_OF(shards); i++) assert_int_equal(plan->region_bytes[shards[i]], own);
+    assert_int_equal(own, whole / 4);
+    assert_int_equal(plan->region_bytes[REGION_weights], 0);
+    assert_int_equal(plan->region_bytes[REGION_packed], 0);
+    PlanTraffic traffic;
+    plan_traffic(plan, plan_program(plan, "step"), &traffic);
+    double number = 3 * dtype_bytes(DTYPE_F32); // of the norm
+    assert_true(traffic.bytes[MOVE_exchange][LINK_stage] == (double)(job.microbatches * whole * 3 / 4));
+    assert_true(traffic.bytes[MOVE_gather][LINK_stage] <= (double)(job.microbatches * 2 * own * 3) + number);
+    assert_true(traffic.bytes[MOVE_gather][LINK_stage] > (double)(job.microbatches * own * 3) + number);
+    for (int i = 0; i < world->n_ranks; i++)
+        for (int move = 0; move < N_MOVES; move++)
+            assert_true(world->ranks[i].moved.bytes[move][LINK_stage] == job.steps * traffic.bytes[move][LINK_stage]);
+    world_free(world);
+}
+
 // The run does not depend on how parameters are cut into buckets, but for the order in which squares of
 // gradients are added up.
 static void test_bucket_sizes(void **state) {
@@ -150,7 +198,9 @@ static void test_bucket_sizes(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe), cmocka_unit_test(test_global_balance),
                                         cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek),
+                                        cmocka_unit_test(test_fsdp),
                                         cmocka_unit_test(test_spoilt), cmocka_unit_test(test_bytes),
+                                        cmocka_unit_test(test_bytes_of_fsdp),
                                         cmocka_unit_test(test_bucket_sizes) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, world_setup, world_teardown);

@@ -153,7 +153,7 @@ static WorldParam *find_param(World *world, const PlanParam *param) {
     WorldParam *found = world_param(world, param->name);
     if (found) return found;
     found = ARENA_PUSH(world->arena, world->params, world->n_params, world->cap_params);
-    int64_t n = plan_numbers(param);
+    int64_t n = plan_whole_numbers(param);
     *found = (WorldParam){ .name = arena_strdup(world->arena, param->name),
                            .is_state = param->is_state,
                            .n = n,
@@ -175,8 +175,11 @@ static void take_params(const Rank *r, Exec *exec, bool gradients) {
         if (!part.n || (gradients && param->is_state)) continue;
         Region region = gradients ? REGION_grads : bucket ? REGION_master : REGION_weights;
         const char *from = (const char *)exec_region(exec, region) + part.at;
-        memcpy((gradients ? to->gradient : to->weights) + part.first, from, (size_t)part.n * sizeof(float));
-        for (int64_t k = 0; !gradients && k < part.n; k++) to->seen[part.first + k]++;
+        for (int64_t k = 0; k < part.n; k++) {
+            int64_t number = plan_whole_number(param, comm_member(r->comm, GROUP_ep), part.first + k);
+            (gradients ? to->gradient : to->weights)[number] = ((const float *)from)[k];
+            if (!gradients) to->seen[number]++;
+        }
     }
     pthread_mutex_unlock(r->lock);
 }
@@ -263,6 +266,7 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .programs = { [PROGRAM_STEP] = true },
                              .precision = job->precision,
                              .bucket = job->bucket,
+                             .piece = job->piece,
                              .layout = layout,
                              .stage = stage };
     Model *model = load_model(job);

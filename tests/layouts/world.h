@@ -24,7 +24,7 @@ typedef struct WorldJob {
     int steps;
     double clip, lr, decay;      // of the run
     uint8_t precision;
-    int64_t bucket;              // LowerOptions
+    int64_t bucket, piece;       // LowerOptions
     bool poison;
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;

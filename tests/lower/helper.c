@@ -291,7 +291,9 @@ void lab_start_with(Lab *lab, Model *m, Program program, LowerOptions options) {
     *lab = (Lab){ .options = options };
     lab->plan = plan_create();
     lab->plan->microbatches = 2;
+    lab->layout = layout_single();
     lab->l = (Lower){ .from = m,
+                      .layout = &lab->layout,
                       .options = &lab->options,
                       .plan = lab->plan,
                       .arena = arena_create(),

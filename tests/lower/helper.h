@@ -30,6 +30,7 @@ uint32_t rms_norm(Model *m, const char *name, uint32_t x);
 // Lowers one program up to addresses. `lab` keeps what the passes need; finish with lab_end.
 typedef struct Lab {
     Lower l;
+    Layout layout;
     Plan *plan;
     LowerOptions options;
     Shared shared;

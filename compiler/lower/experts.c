@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Experts on other ranks (ep > 1): how many rows a rank has, the route over ranks, and when ranks meet.
+//
+// A rank holds experts / ep of a route's experts and CAPACITY rows for them. A dispatch is a row program
+// over tokens that puts rows into the owners' memory; a collect gets them from there. Both read
+// row_of_slot (owner * CAPACITY + row, or -1), which every rank computes from everybody's counts:
+//
+//   count -> @exchange ep -> route_ranks -> put .. @barrier .. experts .. @barrier .. get
+//
+// Barriers are no kernels of the graph: the scheduler asks, before it runs a kernel, whether ranks must
+// have met since what has run, and lets everything else go first. So what does not depend on other
+// ranks fills the time until the last of them comes, and all that waits for a meeting shares it.
+#include <math.h>
+#include <stdlib.h>
+
+#include "compiler/lower/pass.h"
+
+int32_t lower_ep(const Lower *l) {
+    return l->layout->ep;
+}
+
+int32_t lower_experts(const Lower *l, const Type *type) {
+    return model_experts(l->m, type) / lower_ep(l);
+}
+
+// Rows that all ranks' tokens can ask of one.
+static int64_t most_rows(const Lower *l, uint32_t route) {
+    Type rows = { .row = ROW_R, .route = route };
+    return l->tokens * model_top_k(l->m, &rows) * lower_ep(l);
+}
+
+// The layout's factor, else the spec's; 0: no limit.
+static double capacity_of(const Lower *l, uint32_t route) {
+    double own = l->layout->capacity, spec = (double)l->m->nodes[route].attr.route.capacity;
+    return own > 0 ? isinf(own) ? 0 : own : spec;
+}
+
+int64_t lower_capacity(const Lower *l, uint32_t route) {
+    int64_t most = most_rows(l, route), even = most / lower_ep(l);
+    double factor = capacity_of(l, route);
+    if (factor <= 0 || factor * (double)even >= (double)most) return most;
+    // Factors are fp32 numbers: 1.1 of 10 rows is 11, not 12.
+    return max_i64((int64_t)ceil(factor * (double)even * (1 - 0x1p-23)), 1);
+}
+
+bool lower_check_route(Lower *l, uint32_t n) {
+    Type rows = { .row = ROW_R, .route = n };
+    int32_t experts = model_experts(l->m, &rows), ep = lower_ep(l);
+    double capacity = capacity_of(l, n);
+    if (ep == 1 && capacity > 0 && capacity < 1) {
+        lower_fail(l, n, "route: a capacity factor of %g drops copies, and no kernel drops any on one rank",
+                   capacity);
+        diag_hint(l->from, "give 1 or more, or leave capacity out: one rank has room for every copy");
+        return false;
+    }
+    if (experts % ep) {
+        lower_fail(l, n, "route: expected experts in equal numbers on %d ranks of ep, got %d", ep, experts);
+        return false;
+    }
+    if (lower_capacity(l, n) * ep > INT32_MAX) {
+        lower_fail(l, n, "route: expected at most %d rows on all ranks of ep, got %lld", INT32_MAX,
+                   (long long)(lower_capacity(l, n) * ep));
+        diag_hint(l->from, "a smaller microbatch, or a capacity factor");
+        return false;
+    }
+    return true;
+}
+
+/* The route ------------------------------------------------------------------------------------ */
+
+const int32_t *lower_owners(const Lower *l, const char *address) {
+    int layer = strncmp(address, "layers.", 7) ? 0 : atoi(address + 7); // from 1
+    if (!l->layout->placement || layer < 1) return NULL;
+    return l->layout->placement + (int64_t)(layer - 1) * l->layout->experts;
+}
+
+// The record of a metric beside the route; -1: this program does not keep it.
+static int32_t record_of(const Lower *l, uint32_t route, const char *name) {
+    const Model *m = l->m;
+    const char *scope = model_name(m, m->nodes[route].addr);
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        const Node *node = &m->nodes[n];
+        if (node->op != OP_RECORD || l->info[n].role == ROLE_DEAD) continue;
+        const char *address = model_name(m, m->records[node->attr.index].addr), *dot = strrchr(address, '.');
+        size_t prefix = dot ? (size_t)(dot - address) : 0;
+        if (!strcmp(dot ? dot + 1 : address, name) && strlen(scope) == prefix &&
+            !memcmp(scope, address, prefix))
+            return (int32_t)node->attr.index;
+    }
+    return -1;
+}
+
+// What is lost where more is asked for than there are rows.
+static void bind_drops(Lower *l, uint32_t kernel, uint32_t n) {
+    KernelDesc *d = &l->kernels[kernel].desc;
+    const char *address = model_name(l->m, l->m->nodes[n].addr);
+    int32_t load = record_of(l, n, "load"), dropped = record_of(l, n, "dropped");
+    d->drops = true;
+    d->stream = hash_bytes(address, strlen(address)).low;
+    d->accumulate = load >= 0 && dropped >= 0;
+    lower_bind(l, kernel, "index", lower_buffer(l, BUFFER_INPUT, 0, INPUT_index << 16), OPERAND_READ);
+    lower_bind(l, kernel, "scalars", lower_buffer(l, BUFFER_SCALARS, 0, 0), OPERAND_READ);
+    if (load < 0 || dropped < 0) return;
+    lower_bind(l, kernel, "labels", lower_buffer(l, BUFFER_INPUT, 0, INPUT_labels << 16 | 1), OPERAND_READ);
+    lower_bind(l, kernel, "load", lower_buffer(l, BUFFER_METRIC, 0, load), OPERAND_ADD);
+    lower_bind(l, kernel, "dropped", lower_buffer(l, BUFFER_METRIC, 0, dropped), OPERAND_ADD);
+}
+
+void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids) {
+    Type rows = { .row = ROW_R, .route = n };
+    SegmentKind segment = (SegmentKind)l->kernels[kernel].segment;
+    int32_t depth = l->kernels[kernel].depth;
+    KernelDesc desc = { .rows = l->tokens,
+                        .top_k = model_top_k(l->m, &rows),
+                        .experts = model_experts(l->m, &rows),
+                        .ranks = lower_ep(l),
+                        .loc = l->m->nodes[n].loc };
+    uint32_t counts = lower_buffer(l, BUFFER_COUNTS, n, 0), all = lower_buffer(l, BUFFER_COUNTS, n, 1),
+             count = lower_add_kernel(l, segment, depth, FAMILY_COUNT),
+             exchange = lower_add_crossing(l, segment, depth, PLAN_exchange, GROUP_ep);
+    desc.family = FAMILY_COUNT;
+    l->kernels[count].desc = desc;
+    l->kernels[count].node = l->kernels[exchange].node = n;
+    lower_bind(l, count, "ids", ids, OPERAND_READ);
+    lower_bind(l, count, "counts", counts, OPERAND_WRITE);
+    lower_bind(l, exchange, "from", counts, OPERAND_READ);
+    lower_bind(l, exchange, "to", all, OPERAND_WRITE);
+    desc.family = FAMILY_ROUTE_RANKS;
+    desc.capacity = lower_capacity(l, n);
+    desc.owner = lower_owners(l, model_name(l->m, l->m->nodes[n].addr));
+    l->kernels[kernel].desc = desc;
+    lower_bind(l, kernel, "ids", ids, OPERAND_READ);
+    lower_bind(l, kernel, "counts", all, OPERAND_READ);
+    if (desc.capacity < most_rows(l, n)) bind_drops(l, kernel, n);
+    lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
+    lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
+}
+
+/* Meetings ------------------------------------------------------------------------------------- */
+
+void meet_start(Lower *l, Meetings *m) {
+    *m = (Meetings){ .unmet = ARENA_ARRAY(l->arena, uint8_t, l->n_buffers) };
+}
+
+void meet_segment(Meetings *m) {
+    m->met = false;
+}
+
+bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel) {
+    const Kernel *k = &l->kernels[kernel];
+    for (uint32_t i = 0; i < k->n_binds; i++) {
+        const Bind *bind = &k->binds[i];
+        uint8_t unmet = m->unmet[bind->buffer];
+        if (l->buffers[bind->buffer].region != REGION_sym) continue;
+        if (bind->mode == OPERAND_WRITE && !m->met) return true;
+        if (bind->mode == OPERAND_READ && unmet & (bind->remote ? UNMET_WRITE | UNMET_PUT : UNMET_PUT))
+            return true;
+    }
+    return false;
+}
+
+void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
+    const Kernel *k = &l->kernels[kernel];
+    bool meets = k->op == PLAN_barrier || k->op == PLAN_gather || k->op == PLAN_exchange;
+    if (meets && plan_group_holds((PlanGroup)k->group, GROUP_ep)) {
+        memset(m->unmet, 0, l->n_buffers);
+        m->met = true;
+        m->open = false;
+    }
+    for (uint32_t i = 0; i < k->n_binds; i++) {
+        const Bind *bind = &k->binds[i];
+        if (l->buffers[bind->buffer].region != REGION_sym) continue;
+        m->open |= bind->remote;
+        if (bind->mode == OPERAND_WRITE) m->unmet[bind->buffer] |= bind->remote ? UNMET_PUT : UNMET_WRITE;
+    }
+}
+
+// Where a buffer of sym lives beyond what this rank does with it: other ranks may put from the meeting
+// before the put on, and get until the one after the get.
+void meet_lives(Lower *l) {
+    int32_t n = (int32_t)l->n_kernels;
+    int32_t *before = ARENA_ARRAY(l->arena, int32_t, n + 1), *after = ARENA_ARRAY(l->arena, int32_t, n + 1);
+    for (int s = 0; s < N_SEGMENTS; s++) {
+        int32_t first = l->segment_first[s], end = l->segment_first[s + 1];
+        for (int32_t t = first, last = first; t < end; t++) {
+            before[t] = last;
+            if (l->kernels[l->order[t]].op != PLAN_launch) last = t;
+        }
+        for (int32_t t = end - 1, next = end; t >= first; t--) {
+            after[t] = max_i64(next - 1, t);
+            if (l->kernels[l->order[t]].op != PLAN_launch) next = t;
+        }
+    }
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        const Kernel *kernel = &l->kernels[k];
+        for (uint32_t i = 0; i < kernel->n_binds; i++) {
+            Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
+            if (!kernel->binds[i].remote) continue;
+            if (kernel->binds[i].mode == OPERAND_WRITE) buffer->first = before[kernel->time];
+            else if (after[kernel->time] > buffer->last) buffer->last = after[kernel->time];
+        }
+    }
+}
