@@ -108,12 +108,18 @@ static void gather_finishes(Lower *l) {
     }
 }
 
-// Row units that hang on values of earlier parts only, through others like them.
+// Of what backward computes again.
+static bool is_again(const Lower *l, const Unit *unit) {
+    return unit->kind == UNIT_KERNEL && unit->node >= l->first_again && unit->node < l->end_again;
+}
+
+// Row units, and kernels of what is computed again, that hang on values of earlier parts only, through
+// others like them.
 static void find_hanging(const Lower *l, bool *hanging) {
     for (uint32_t at = 2; at < l->n_units; at++) {
         uint32_t u = fuse_unit_at(l, at);
         const Unit *unit = &l->units[u];
-        hanging[u] = unit->kind == UNIT_ROW || unit->kind == UNIT_STORE;
+        hanging[u] = unit->kind == UNIT_ROW || unit->kind == UNIT_STORE || is_again(l, unit);
         for (uint32_t i = 0; unit->kind != UNIT_NONE && i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
             if (from && l->units[from].part == unit->part) hanging[u] &= hanging[from];
@@ -146,10 +152,25 @@ static void delay(Lower *l) {
     }
 }
 
+// attend_lse comes out of the kernel of its attend: at one depth they are siblings (fuse.c).
+static void join_statistics(Lower *l) {
+    const Model *m = l->m;
+    for (uint32_t n = l->first_again; n < l->end_again; n++) {
+        if (m->nodes[n].op != OP_ATTEND_LSE || l->units[n].kind != UNIT_KERNEL) continue;
+        for (uint32_t k = l->first_again; k < l->end_again; k++) {
+            const Node *a = model_at(m, n), *b = model_at(m, k);
+            if (b->op == OP_ATTEND && l->units[k].kind == UNIT_KERNEL && a->n_args == b->n_args &&
+                !memcmp(m->args + a->args, m->args + b->args, sizeof *m->args * a->n_args))
+                l->units[n].depth = l->units[k].depth;
+        }
+    }
+}
+
 void fuse_depths(Lower *l) {
     int32_t *least = ARENA_ARRAY(l->arena, int32_t, l->n_units);
     fill_depths(l, least);
     if (!l->options->no_fusion) push_weights(l, least);
     delay(l);
+    join_statistics(l);
     if (!l->options->no_fusion) gather_finishes(l);
 }

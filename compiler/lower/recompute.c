@@ -11,6 +11,11 @@
 // backward would build the stream again from the first layer on), statistics (reductions to a
 // sixteenth or less), and what m.keep marks. Rows that products gather for themselves cost nothing.
 // m.recompute marks what is not saved, contractions and moves included.
+//
+// That is the policy "cheap". Where a layer's policy is "block", contractions, attention and moves are
+// computed again too: what is saved of it is what enters it, choices, and statistics, which are small.
+// Of a layer's whose policy is "none" everything is saved. What lies outside of the layers has no policy
+// beyond "cheap". Effects are never cloned: what backward computes again reports nothing.
 #include "compiler/lower/pass.h"
 
 enum { NARROW = 16 };
@@ -133,24 +138,56 @@ static bool is_free(const Model *m, uint32_t n) {
     return class == CLASS_SOURCE || class == CLASS_GENERATOR;
 }
 
+static LayoutRecompute policy_of_layer(const LowerOptions *options, int layer) {
+    const Layout *layout = options->layout;
+    uint8_t policy = layout ? layout->recompute : options->recompute;
+    if (layer >= 1 && layout && layout->layer_recompute) policy = layout->layer_recompute[layer - 1];
+    return layer < 1 && policy == RECOMPUTE_BLOCK ? RECOMPUTE_CHEAP : (LayoutRecompute)policy;
+}
+
+static LayoutRecompute policy_of(const Choice *c, uint32_t n) {
+    return policy_of_layer(c->l->options, lower_layer(c->l, n));
+}
+
+// Kernels that a policy of blocks runs again.
+static bool is_of_block(const Model *m, uint32_t n) {
+    Op op = m->nodes[n].op;
+    return class_of(m, n) == CLASS_INDEX || op == OP_MATMUL || op == OP_ATTEND ||
+           op == OP_ATTEND_LSE;
+}
+
+static bool can_gather(const Choice *c, uint32_t n) {
+    return policy_of(c, n) != RECOMPUTE_NONE && contract_can_gather(c->l, c->otherwise, n);
+}
+
+// In a block also a sum of few numbers to one: in another row program it may be taken in another order,
+// and the gradients of the policies would differ in their last bits.
+static bool is_statistic(const Choice *c, uint32_t n) {
+    const Model *m = c->l->m;
+    int64_t to = type_features(model_type(m, n));
+    int64_t from = type_features(model_type(m, model_arg(m, n, 0)));
+    return to * NARROW <= from || (to == 1 && policy_of(c, n) == RECOMPUTE_BLOCK);
+}
+
 static bool can_repeat(const Choice *c, uint32_t n) {
     const Model *m = c->l->m;
     const Node *node = model_at(m, n);
     bool rows = node->type.row == ROW_T || node->type.row == ROW_R;
     OpClass class = class_of(m, n);
-    if (class == CLASS_VIEW || contract_can_gather(c->l, c->otherwise, n)) return true;
-    if (!rows || c->kept[n] || c->far[n] || node->op == OP_TOP_K) return false;
-    if (c->marked[n] && (class == CLASS_INDEX || node->op == OP_MATMUL)) return true;
-    if (class == CLASS_REDUCE && !c->marked[n] &&
-        type_features(&node->type) * NARROW <= type_features(model_type(m, model_arg(m, n, 0))))
+    LayoutRecompute policy = policy_of(c, n);
+    if (class == CLASS_VIEW || can_gather(c, n)) return true;
+    if (!rows || c->kept[n] || c->far[n] || node->op == OP_TOP_K || policy == RECOMPUTE_NONE)
         return false;
+    if (c->marked[n] && (class == CLASS_INDEX || node->op == OP_MATMUL)) return true;
+    if (policy == RECOMPUTE_BLOCK && is_of_block(m, n)) return true;
+    if (class == CLASS_REDUCE && !c->marked[n] && is_statistic(c, n)) return false;
     return class == CLASS_MAP || class == CLASS_REDUCE || class == CLASS_WHOLE;
 }
 
 static int64_t bytes_of(const Choice *c, uint32_t n) {
     const Type *type = model_type(c->l->m, n);
     if (is_free(c->l->m, n)) return 0;
-    if (class_of(c->l->m, n) == CLASS_VIEW || contract_can_gather(c->l, c->otherwise, n) ||
+    if (class_of(c->l->m, n) == CLASS_VIEW || can_gather(c, n) ||
         (c->marked[n] && can_repeat(c, n)))
         return ENDLESS;
     bool half = c->l->options->precision == PRECISION_BF16 && type->kind == KIND_REAL &&
@@ -255,11 +292,15 @@ static void clone_needed(Choice *c) {
     model_renumber(m, order, n);
 }
 
+static bool saves_all(const Lower *l) {
+    for (int layer = 0; layer <= l->m->n_layers; layer++)
+        if (policy_of_layer(l->options, layer) != RECOMPUTE_NONE) return false;
+    return true;
+}
+
 bool pass_recompute(Lower *l) {
     l->first_again = l->end_again = 0;
-    if (l->program != PROGRAM_STEP || l->options->recompute == RECOMPUTE_NONE ||
-        l->options->no_fusion)
-        return true;
+    if (l->program != PROGRAM_STEP || l->options->no_fusion || saves_all(l)) return true;
     uint32_t n = l->m->n_nodes;
     Choice c = { .l = l };
     bool **tables[] = { &c.kept, &c.marked, &c.far, &c.read, &c.otherwise };
