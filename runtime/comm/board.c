@@ -145,20 +145,20 @@ static int64_t follow(const Board *board, const Comm *comm, int from, bool *reac
 }
 
 // The one to name: who has ended (and will not come), else of those that do not wait the one that moved
-// least recently. Where all wait in a circle: the first that is not asking.
+// least recently. Where all wait in a circle: the first.
 static int at_fault(const Board *board, const bool *reached, int from) {
     static const int blame[] = { [RANK_WAITS] = 0, [RANK_RUNS] = 1, [RANK_FAILED] = 2, [RANK_ENDED] = 3 };
     int fault = -1, most = -1;
     for (int r = 0; r < board->n_ranks; r++) {
         const BoardEntry *e = &board->entries[r];
-        int own = blame[atomic_load(&e->state) % COUNT_OF(blame)];
-        if (!reached[r] || r == from || own < most) continue;
+        int own = r == from ? 0 : blame[atomic_load(&e->state) % COUNT_OF(blame)];
+        if (!reached[r] || own < most) continue;
         if (own == most && (!own || atomic_load(&e->moved) >= atomic_load(&board->entries[fault].moved)))
             continue;
         fault = r;
         most = own;
     }
-    return fault < 0 ? from : fault;
+    return fault;
 }
 
 bool board_in_vain(Board *board, const Comm *comm, double deadline, const char *folder) {

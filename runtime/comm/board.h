@@ -25,7 +25,7 @@ enum { BOARD_TEXT = 192, BOARD_REPORT = 1600, BOARD_LINE = 320 };
 typedef enum RankState { RANK_RUNS, RANK_WAITS, RANK_ENDED, RANK_FAILED } RankState;
 
 // What a rank waits in.
-#define BOARD_CALLS(X) X(barrier) X(gather) X(exchange) X(send) X(recv) X(window)
+#define BOARD_CALLS(X) X(barrier) X(gather) X(exchange) X(blocks) X(send) X(recv) X(window)
 typedef enum BoardCall {
 #define X(name) CALL_##name,
     BOARD_CALLS(X)

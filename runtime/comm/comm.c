@@ -57,6 +57,20 @@ int comm_world_rank(const Comm *comm, PlanGroup group, int member) {
     return rank;
 }
 
+int comm_node(const Comm *comm, PlanGroup group, int member) {
+    return comm->api->node ? comm->api->node(comm, comm_world_rank(comm, group, member)) : 0;
+}
+
+int comm_nodes(const Comm *comm, PlanGroup group) {
+    int nodes = 0;
+    for (int i = 0, n = comm_members(comm, group); i < n; i++) {
+        int before = 0;
+        while (before < i && comm_node(comm, group, before) != comm_node(comm, group, i)) before++;
+        nodes += before == i;
+    }
+    return nodes;
+}
+
 int comm_on_stage(const Comm *comm, int stage) {
     return comm_world_rank(comm, GROUP_pp, stage);
 }
@@ -99,6 +113,12 @@ static Status self_copy(Comm *comm, PlanGroup group, const void *from, void *to,
     return OK;
 }
 
+static Status self_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                          const int64_t *in) {
+    (void)in;
+    return self_copy(comm, group, from, to, out[0]);
+}
+
 static Status nobody(int rank) {
     return status_fail(ERR_INTERNAL, "internal error: a message to or from rank %d of one", rank);
 }
@@ -131,6 +151,7 @@ static const CommApi self_api = {
     .barrier = self_barrier,
     .gather = self_copy,
     .exchange = self_copy,
+    .blocks = self_blocks,
     .send = self_send,
     .recv = self_recv,
     .window = self_window,

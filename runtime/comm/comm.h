@@ -39,6 +39,13 @@ typedef struct CommApi {
     Status (*gather)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
     // from, to [members][bytes]: part i goes to member i.
     Status (*exchange)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+    // Parts of any size. from: the parts for members 0, 1, ... one after another, out[i] bytes each; to:
+    // theirs, in[i] bytes each. Both sides know: in[i] is what member i has as out for this rank.
+    // NULL: the transport has it not.
+    Status (*blocks)(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                     const int64_t *in);
+    // The node that a rank of the world is on, by its lowest rank. NULL: there is one.
+    int (*node)(const Comm *comm, int rank);
     // `rank` of the world. On each lane (PlanLane) the k-th recv from a rank takes its k-th send to here;
     // bytes are equal. Lanes do not wait for each other.
     // A send only begins: `from` stays as it is until `sent` with its ticket returns. Tickets are
@@ -97,6 +104,8 @@ Comm *comm_self(void);
 void comm_close(Comm *comm); // NULL is fine
 // n ranks of this process, to be used by a thread each. `deadline` in seconds.
 void comm_local(int n, double deadline, Comm **out);
+// As if on nodes of `node_ranks` each (0: one node): windows of other nodes are not seen.
+void comm_local_nodes(int n, int node_ranks, double deadline, Comm **out);
 // A rank of NCCL's, which gets its communicators in comm_mesh. share: rank 0's bytes become all
 // ranks'. watch (NULL: nobody does) is asked while this rank waits, and fails if another one is known to
 // be gone. deadline: seconds for everybody to come, and without an end of what the device was given.
@@ -117,6 +126,9 @@ Status comm_mesh(Comm *comm, const PlanMesh *mesh);
 int comm_members(const Comm *comm, PlanGroup group);
 int comm_member(const Comm *comm, PlanGroup group);
 int comm_world_rank(const Comm *comm, PlanGroup group, int member);
+// How many nodes the group is on, and which of them a member is on.
+int comm_nodes(const Comm *comm, PlanGroup group);
+int comm_node(const Comm *comm, PlanGroup group, int member);
 // The rank with this rank's coordinates on another stage.
 int comm_on_stage(const Comm *comm, int stage);
 

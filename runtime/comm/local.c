@@ -31,7 +31,7 @@ typedef struct World {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     double deadline;
-    int n_ranks, n_open;
+    int n_ranks, n_open, node_ranks;
     Local *ranks;
     Queue *queues; // [to][from][lane]
     Message *spare;
@@ -143,6 +143,38 @@ static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void
     return leave(l, group);
 }
 
+typedef struct Parts {
+    const char *from;
+    const int64_t *out;
+} Parts;
+
+static Status local_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                           const int64_t *in) {
+    Local *l = local_of(comm);
+    Parts given = { from, out };
+    TRY(enter(l, group, CALL_blocks, &given));
+    int own = comm_member(comm, group);
+    char *at = to;
+    Status status = OK;
+    for (int i = 0, n = comm_members(comm, group); i < n; i++) {
+        const Parts *theirs = (const Parts *)given_by(l, group, i);
+        const char *part = theirs->from;
+        for (int k = 0; k < own; k++) part += theirs->out[k];
+        if (theirs->out[own] != in[i])
+            status = status_fail(ERR_INTERNAL, "internal error: member %d gives %lld bytes, member %d expects "
+                                 "%lld", i, (long long)theirs->out[own], own, (long long)in[i]);
+        else if (in[i]) memcpy(at, part, (size_t)in[i]);
+        at += in[i];
+    }
+    TRY(leave(l, group));
+    return status;
+}
+
+static int local_node(const Comm *comm, int rank) {
+    const World *w = ((const Local *)comm)->world;
+    return w->node_ranks ? rank / w->node_ranks * w->node_ranks : 0;
+}
+
 /* Messages ------------------------------------------------------------------------------------- */
 
 // Nothing is copied before the receiver asks.
@@ -210,8 +242,10 @@ static Status local_window(Comm *comm, int64_t bytes, void **own, void **peers) 
     Local *l = local_of(comm);
     *own = memory_alloc((size_t)bytes);
     TRY(enter(l, GROUP_dp, CALL_window, *own));
-    for (int i = 0, n = comm_members(comm, GROUP_dp); i < n; i++)
-        peers[i] = (void *)(uintptr_t)given_by(l, GROUP_dp, i);
+    for (int i = 0, n = comm_members(comm, GROUP_dp); i < n; i++) {
+        bool near = comm_node(comm, GROUP_dp, i) == local_node(comm, comm->rank);
+        peers[i] = near ? (void *)(uintptr_t)given_by(l, GROUP_dp, i) : NULL;
+    }
     return leave(l, GROUP_dp);
 }
 
@@ -278,6 +312,8 @@ static const CommApi local_api = {
     .barrier = local_barrier,
     .gather = local_gather,
     .exchange = local_exchange,
+    .blocks = local_blocks,
+    .node = local_node,
     .send = local_send,
     .sent = local_sent,
     .recv = local_recv,
@@ -289,10 +325,15 @@ static const CommApi local_api = {
 };
 
 void comm_local(int n, double deadline, Comm **out) {
+    comm_local_nodes(n, 0, deadline, out);
+}
+
+void comm_local_nodes(int n, int node_ranks, double deadline, Comm **out) {
     World *w = memory_alloc(sizeof *w);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     w->deadline = deadline;
+    w->node_ranks = node_ranks;
     w->n_ranks = w->n_open = n;
     w->ranks = memory_alloc(sizeof(Local) * (size_t)n);
     w->queues = memory_alloc(sizeof(Queue) * (size_t)n * (size_t)n * N_LANES);

@@ -106,6 +106,10 @@ static Status process_mesh(Comm *comm) {
     return team_meet(p, GROUP_world, CALL_barrier);
 }
 
+static int process_node(const Comm *comm, int rank) {
+    return ((const Process *)comm)->node_of[rank];
+}
+
 /* Windows -------------------------------------------------------------------------------------- */
 
 static Status process_window(Comm *comm, int64_t bytes, void **own, void **peers) {
@@ -329,6 +333,8 @@ static const CommApi process_api = {
     .barrier = process_barrier,
     .gather = process_gather,
     .exchange = process_exchange,
+    .blocks = process_blocks,
+    .node = process_node,
     .send = process_send,
     .sent = process_sent,
     .recv = process_recv,

@@ -125,6 +125,9 @@ Status process_barrier(Comm *comm, PlanGroup group);
 Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
 Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
 
+Status process_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                      const int64_t *in);
+
 /* watch.c: the thread that keeps beating and sees ranks go */
 Status watch_start(Process *p);
 void watch_stop(Process *p);

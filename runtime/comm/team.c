@@ -203,3 +203,43 @@ end:
     memory_free(tickets);
     return status;
 }
+
+/* Blocks --------------------------------------------------------------------------------------- */
+
+// Messages between all pairs, near ones too: who else gives how much is nobody's knowledge, so there are
+// no rounds.
+static Status begin_blocks(Process *p, Team *team, int tag, const char *from, const int64_t *out,
+                           char *to, const int64_t *in, Ticket **tickets, int *n) {
+    for (int i = 0; i < team->n; to += in[i++])
+        if (in[i] && i != team->own)
+            TRY(ticket_recv(p, team->ranks[i], tag, to, in[i], &tickets[(*n)++]));
+    for (int i = 0; i < team->n; from += out[i++])
+        if (out[i] && i != team->own)
+            TRY(ticket_send(p, team->ranks[i], tag, from, out[i], &tickets[(*n)++]));
+    return OK;
+}
+
+static void copy_own(const Team *team, const char *from, const int64_t *out, char *to, const int64_t *in) {
+    for (int i = 0; i < team->own; i++) {
+        from += out[i];
+        to += in[i];
+    }
+    if (in[team->own]) memcpy(to, from, (size_t)in[team->own]);
+}
+
+Status process_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                      const int64_t *in) {
+    Process *p = process_of(comm);
+    Team *team = &p->teams[group];
+    Ticket **tickets = memory_alloc(sizeof(Ticket *) * 2 * (size_t)team->n);
+    int n = 0;
+    Status status = OK;
+    Wait wait = enter(p, group, CALL_blocks);
+    TRY_GOTO(begin_blocks(p, team, TAG_GROUP + (int)group, from, out, to, in, tickets, &n), end);
+    copy_own(team, from, out, to, in);
+    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(&wait, tickets[i]), end);
+    wait_end(&wait);
+end:
+    memory_free(tickets);
+    return status;
+}

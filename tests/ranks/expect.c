@@ -21,14 +21,14 @@ static int64_t place_of(int giver, int taker, int salt) {
     return (int64_t)(hash_mix((uint64_t)salt, (uint64_t)giver, (uint64_t)taker) % PATTERN);
 }
 
-static void fill(uint8_t *to, int64_t bytes, int giver, int taker, int salt) {
+void expect_fill(uint8_t *to, int64_t bytes, int giver, int taker, int salt) {
     for (int64_t i = 0, place = place_of(giver, taker, salt), n; i < bytes; i += n, place = 0) {
         n = min_i64(PATTERN - place, bytes - i);
         memcpy(to + i, pattern + place, (size_t)n);
     }
 }
 
-static Status same(const char *what, const Comm *comm, const uint8_t *at, int64_t bytes, int giver,
+Status expect_same(const char *what, const Comm *comm, const uint8_t *at, int64_t bytes, int giver,
                    int taker, int salt) {
     for (int64_t i = 0, place = place_of(giver, taker, salt), n; i < bytes; i += n, place = 0) {
         n = min_i64(PATTERN - place, bytes - i);
@@ -47,11 +47,11 @@ static Status gathers(Comm *comm, PlanGroup group, int64_t bytes, int salt, bool
     uint8_t *from = malloc((size_t)bytes + 1), *to = calloc(1, (size_t)(bytes * n) + 1);
     Status status = OK;
     uint8_t *given = in_place ? to + own * bytes : from;
-    fill(given, bytes, comm->rank, 0, salt);
+    expect_fill(given, bytes, comm->rank, 0, salt);
     TRY_GOTO(comm->api->gather(comm, group, given, to, bytes), end);
     memset(from, 0, (size_t)bytes); // may be reused at once
     for (int i = 0; i < n; i++)
-        TRY_GOTO(same("gather", comm, to + i * bytes, bytes, comm_world_rank(comm, group, i), 0, salt), end);
+        TRY_GOTO(expect_same("gather", comm, to + i * bytes, bytes, comm_world_rank(comm, group, i), 0, salt), end);
 end:
     free(from);
     free(to);
@@ -63,11 +63,11 @@ static Status exchanges(Comm *comm, PlanGroup group, int64_t bytes, int salt) {
     uint8_t *from = malloc((size_t)(bytes * n) + 1), *to = calloc(1, (size_t)(bytes * n) + 1);
     Status status = OK;
     for (int i = 0; i < n; i++)
-        fill(from + i * bytes, bytes, comm->rank, comm_world_rank(comm, group, i), salt);
+        expect_fill(from + i * bytes, bytes, comm->rank, comm_world_rank(comm, group, i), salt);
     TRY_GOTO(comm->api->exchange(comm, group, from, to, bytes), end);
     memset(from, 0, (size_t)(bytes * n));
     for (int i = 0; i < n; i++)
-        TRY_GOTO(same("exchange", comm, to + i * bytes, bytes, comm_world_rank(comm, group, i),
+        TRY_GOTO(expect_same("exchange", comm, to + i * bytes, bytes, comm_world_rank(comm, group, i),
                       comm->rank, salt), end);
 end:
     free(from);
@@ -86,7 +86,7 @@ static Status messages(Comm *comm, int64_t bytes, int salt) {
     for (int k = 0; k < ALL; k++) {
         for (int r = 0; r < n; r++) {
             uint8_t *at = from + (bytes + ALL) * (k * n + r);
-            fill(at, bytes + k, comm->rank, r, salt + k);
+            expect_fill(at, bytes + k, comm->rank, r, salt + k);
             if (r == comm->rank) continue;
             TRY_GOTO(comm->api->send(comm, r, (PlanLane)(k / EACH), at, bytes + k, &tickets[k * n + r]), end);
         }
@@ -95,7 +95,7 @@ static Status messages(Comm *comm, int64_t bytes, int salt) {
         int r = i % n, lane = i / n;
         for (int k = lane * EACH; r != comm->rank && k < (lane + 1) * EACH; k++) {
             TRY_GOTO(comm->api->recv(comm, r, (PlanLane)lane, to, bytes + k), end);
-            TRY_GOTO(same("message", comm, to, bytes + k, r, comm->rank, salt + k), end);
+            TRY_GOTO(expect_same("message", comm, to, bytes + k, r, comm->rank, salt + k), end);
         }
     }
     for (int i = n * ALL; i-- > 0;)
@@ -120,14 +120,14 @@ static Status windows(Comm *comm, int64_t bytes, int salt) {
     if (peers[own] != window) TRY_GOTO(status_fail(ERR_INTERNAL, "the own window is elsewhere"), end);
     TRY_GOTO(comm->api->barrier(comm, GROUP_dp), end);
     for (int i = 0; i < n; i++)
-        if (peers[i]) fill(peers[i] + own * bytes, bytes, comm->rank, comm_world_rank(comm, GROUP_dp, i), salt);
+        if (peers[i]) expect_fill(peers[i] + own * bytes, bytes, comm->rank, comm_world_rank(comm, GROUP_dp, i), salt);
     TRY_GOTO(comm->api->barrier(comm, GROUP_dp), end);
     for (int i = 0; i < n; i++) {
         int rank = comm_world_rank(comm, GROUP_dp, i);
         if (!peers[i]) continue;
-        TRY_GOTO(same("window", comm, window + i * bytes, bytes, rank, comm->rank, salt), end);
+        TRY_GOTO(expect_same("window", comm, window + i * bytes, bytes, rank, comm->rank, salt), end);
         memcpy(copy, peers[i] + own * bytes, (size_t)bytes);
-        TRY_GOTO(same("peer's window", comm, copy, bytes, comm->rank, rank, salt), end);
+        TRY_GOTO(expect_same("peer's window", comm, copy, bytes, comm->rank, rank, salt), end);
     }
     comm->api->release(comm, window, all);
 end:
@@ -147,6 +147,11 @@ Status expect_all(Comm *comm, const PlanMesh *mesh) {
         }
         if (comm->n_ranks > 1) TRY(messages(comm, sizes[s], 3000 + s));
         TRY(windows(comm, sizes[s], 4000 + s));
+    }
+    for (int g = 0; g < N_GROUPS; g++) TRY(expect_blocks(comm, (PlanGroup)g));
+    for (int64_t row_bytes = 4; row_bytes < 3000; row_bytes = row_bytes * 16 + 4) {
+        TRY(expect_rows(comm, GROUP_ep, row_bytes));
+        TRY(expect_rows(comm, GROUP_dp, row_bytes));
     }
     return OK;
 }

@@ -31,10 +31,12 @@ static void *run(void *user) {
 // A rank that is to hang does so until the others have ended.
 static sem_t others_ended;
 
+static int node_ranks; // 0: one node
+
 static void on_ranks(int n, double deadline, void *(*body)(void *), Rank *ranks) {
     Comm *comms[MOST];
     pthread_t threads[MOST];
-    comm_local(n, deadline, comms);
+    comm_local_nodes(n, node_ranks, deadline, comms);
     sem_init(&others_ended, 0, 0);
     for (int i = 0; i < n; i++) {
         ranks[i] = (Rank){ .comm = comms[i] };
@@ -58,6 +60,12 @@ static void two_ranks(void **state) { (void)state; all_meshes(2); }
 static void three_ranks(void **state) { (void)state; all_meshes(3); }
 static void four_ranks(void **state) { (void)state; all_meshes(4); }
 static void six_ranks(void **state) { (void)state; all_meshes(6); }
+
+static void nodes(void **state) {
+    (void)state;
+    for (node_ranks = 1; node_ranks <= 3; node_ranks++) all_meshes(5 - node_ranks % 2);
+    node_ranks = 0;
+}
 
 // A single process is one rank of any transport.
 static void self_rank(void **state) {
@@ -162,7 +170,7 @@ static void slow(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(self_rank),  cmocka_unit_test(one_rank),  cmocka_unit_test(two_ranks),
-        cmocka_unit_test(three_ranks), cmocka_unit_test(four_ranks), cmocka_unit_test(six_ranks),
+        cmocka_unit_test(three_ranks), cmocka_unit_test(four_ranks), cmocka_unit_test(six_ranks), cmocka_unit_test(nodes),
         cmocka_unit_test(hanging), cmocka_unit_test(failing), cmocka_unit_test(apart), cmocka_unit_test(slow),
     };
     return cmocka_run_group_tests_name("ranks.local", tests, NULL, NULL);
