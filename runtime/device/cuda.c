@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/device/driver.h"
 #include "runtime/jit/jit.h"
@@ -112,6 +113,44 @@ static void cuda_release_host(Device *device, void *at, int64_t bytes) {
     (void)bytes;
     Cuda *cuda = (Cuda *)device;
     if (at && enter(cuda) == OK) cuda->driver->host_free(at);
+}
+
+// In a handle: who made it, where the memory lies there, and what the driver needs to find it.
+typedef struct Shared {
+    int32_t process;
+    uint64_t at;
+    CUipcMemHandle driver;
+} Shared;
+_Static_assert(sizeof(Shared) <= sizeof(DeviceHandle), "a handle holds it");
+
+static Status cuda_share(Device *device, const void *at, DeviceHandle *out) {
+    Cuda *cuda = (Cuda *)device;
+    Shared shared = { .process = getpid(), .at = at_device(at) };
+    TRY(enter(cuda));
+    if (!cuda->driver->ipc_get || !cuda->driver->ipc_open || !cuda->driver->ipc_close)
+        return status_fail(ERR_DEVICE, "this driver has no memory that processes share");
+    DRIVE(cuda, "cannot share the GPU's memory with other ranks", ipc_get(&shared.driver, shared.at));
+    memcpy(out, &shared, sizeof shared);
+    return OK;
+}
+
+static Status cuda_reach(Device *device, const DeviceHandle *handle, void **out) {
+    Cuda *cuda = (Cuda *)device;
+    Shared shared;
+    memcpy(&shared, handle, sizeof shared);
+    CUdeviceptr at = shared.at;
+    TRY(enter(cuda));
+    if (shared.process != getpid())
+        DRIVE(cuda, "cannot reach another rank's memory", ipc_open(&at, shared.driver, CU_IPC_PEERS));
+    *out = (void *)(uintptr_t)at;
+    return OK;
+}
+
+static void cuda_leave(Device *device, const DeviceHandle *handle, void *at) {
+    Cuda *cuda = (Cuda *)device;
+    Shared shared;
+    memcpy(&shared, handle, sizeof shared);
+    if (at && shared.process != getpid() && enter(cuda) == OK) cuda->driver->ipc_close(at_device(at));
 }
 
 static int64_t cuda_resident(const Device *device, const void *at, int64_t bytes) {
@@ -505,6 +544,9 @@ static const DeviceApi api = {
     .release = cuda_release,
     .alloc_host = cuda_alloc_host,
     .release_host = cuda_release_host,
+    .share = cuda_share,
+    .reach = cuda_reach,
+    .leave = cuda_leave,
     .resident = cuda_resident,
     .copy_in = cuda_copy_in,
     .copy_out = cuda_copy_out,

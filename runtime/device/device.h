@@ -21,6 +21,8 @@
 #include "runtime/plan/plan.h"
 
 typedef struct Device Device;
+// Says where an allocation lies, to ranks that are other processes or threads of this one.
+typedef struct DeviceHandle { char bytes[128]; } DeviceHandle;
 typedef struct DeviceGraph DeviceGraph; // a recorded sequence
 // For libraries that work on a device and wait there for other ranks: orders of work beside the
 // device's own, and moments in them. Both are the device's and go with it.
@@ -60,6 +62,11 @@ typedef struct DeviceApi {
     // Host memory from and to which copies run without the host waiting; zero.
     Status (*alloc_host)(Device *device, int64_t bytes, const char *what, void **out);
     void (*release_host)(Device *device, void *at, int64_t bytes);
+    // Memory of other ranks' devices, on one machine: what `share` makes on one `reach` turns into an
+    // address on another, until `leave`. NULL where kernels work in the host's memory.
+    Status (*share)(Device *device, const void *at, DeviceHandle *out);
+    Status (*reach)(Device *device, const DeviceHandle *handle, void **out);
+    void (*leave)(Device *device, const DeviceHandle *handle, void *at);
     // Bytes that memory backs by now.
     int64_t (*resident)(const Device *device, const void *at, int64_t bytes);
     // Copies of memory that alloc_host did not give may wait for the device, and cannot be

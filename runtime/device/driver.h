@@ -87,11 +87,18 @@ enum {
       (CUfunction, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,   \
        unsigned shared, CUstream, void **params, void **extra))
 
+// What cuIpcGetMemHandle writes and cuIpcOpenMemHandle takes by value.
+typedef struct CUipcMemHandle { char bytes[64]; } CUipcMemHandle;
+enum { CU_IPC_PEERS = 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */ };
+
 // Used where present: cuFuncGetParamInfo came with 12.4. The virtual GPU's own: which architecture
 // it is, before cuInit; why a call failed; what it has found in kernels, and how often.
 #define DRIVER_OPTIONAL(X)                                                                         \
     X(function_param, cuFuncGetParamInfo, CUresult,                                                \
       (CUfunction, size_t index, size_t *offset, size_t *bytes))                                   \
+    X(ipc_get, cuIpcGetMemHandle, CUresult, (CUipcMemHandle *, CUdeviceptr))                       \
+    X(ipc_open, cuIpcOpenMemHandle_v2, CUresult, (CUdeviceptr *, CUipcMemHandle, unsigned flags))  \
+    X(ipc_close, cuIpcCloseMemHandle, CUresult, (CUdeviceptr))                                     \
     X(vgpu_init, vgpuInit, CUresult, (const char *arch))                                           \
     X(vgpu_message, vgpuLastMessage, const char *, (void))                                         \
     X(vgpu_report, vgpuLastReport, const char *, (void))                                           \

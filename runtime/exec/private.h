@@ -62,6 +62,8 @@ struct Exec {
     void *bounce[2];          // out, in; where kernels do not work in the host's memory
     int64_t bounce_bytes;
     PlanTraffic moved;        // so far
+    DeviceHandle *windows;    // of the ranks of dp, and where they lie here; of devices
+    void **peers;
     int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
     Held held;                // what lies on the device
 };

@@ -47,12 +47,37 @@ static Status fill_tables(Exec *exec, void *const *peers) {
     return exec->api->synchronize(exec->device);
 }
 
+// Memory of a device that the transport knows nothing of: ranks tell each other where theirs lies.
+static Status open_on_device(Exec *exec, int64_t bytes, void **peers) {
+    Comm *comm = exec->comm;
+    int n = comm_members(comm, GROUP_dp), own = comm_member(comm, GROUP_dp);
+    void *at = NULL;
+    DeviceHandle mine;
+    TRY(exec->api->alloc(exec->device, bytes, false, "the plan's region sym", &at));
+    exec->regions[REGION_sym] = at;
+    TRY(exec->api->fill(exec->device, at, 0, bytes / 4 * 4));
+    TRY(exec->api->synchronize(exec->device));
+    TRY(exec->api->share(exec->device, at, &mine));
+    DeviceHandle *all = ARENA_ARRAY(exec->arena, DeviceHandle, n);
+    TRY(comm->api->gather(comm, GROUP_dp, &mine, all, sizeof mine));
+    exec->windows = all;
+    exec->peers = peers;
+    peers[own] = at;
+    for (int i = 0; i < n; i++)
+        if (i != own) TRY(exec->api->reach(exec->device, &all[i], &peers[i]));
+    return OK;
+}
+
 Status window_open(Exec *exec) {
     int64_t bytes = exec->plan->region_bytes[REGION_sym];
     if (!bytes) return OK;
     void **peers = ARENA_ARRAY(exec->arena, void *, comm_members(exec->comm, GROUP_dp)), *own = NULL;
-    TRY(exec->comm->api->window(exec->comm, bytes, &own, peers));
-    exec->regions[REGION_sym] = own;
+    if (!exec->api->on_host && !exec->comm->api->on_device) {
+        TRY(open_on_device(exec, bytes, peers));
+    } else {
+        TRY(exec->comm->api->window(exec->comm, bytes, &own, peers));
+        exec->regions[REGION_sym] = own;
+    }
     return fill_tables(exec, peers);
 }
 
@@ -68,7 +93,16 @@ Status window_poison(Exec *exec, uint32_t word) {
 }
 
 void window_close(Exec *exec) {
-    if (!exec->regions[REGION_sym]) return;
-    exec->comm->api->release(exec->comm, exec->regions[REGION_sym], exec->plan->region_bytes[REGION_sym]);
+    void *own = exec->regions[REGION_sym];
+    int64_t bytes = exec->plan->region_bytes[REGION_sym];
+    if (!own) return;
+    if (exec->api->on_host || exec->comm->api->on_device) {
+        exec->comm->api->release(exec->comm, own, bytes);
+    } else {
+        int n = comm_members(exec->comm, GROUP_dp);
+        for (int i = 0; exec->peers && i < n; i++)
+            if (exec->peers[i] != own) exec->api->leave(exec->device, &exec->windows[i], exec->peers[i]);
+        exec->api->release(exec->device, own, bytes);
+    }
     exec->regions[REGION_sym] = NULL;
 }

@@ -50,6 +50,7 @@ static CUresult open_device(const char *name) {
 }
 
 static CUresult init(const char *name) {
+    if (vgd.contexts && !strcmp(vgd.arch, name)) return CUDA_SUCCESS; // it is this device already
     if (vgd.contexts)
         return vgd_fail(CUDA_ERROR_ILLEGAL_STATE, "vgpuInit: a context of %s exists\n"
                         "  hint: destroy it, or release the primary one, first", vgd.arch);

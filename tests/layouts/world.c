@@ -70,7 +70,7 @@ typedef struct Rank {
     pthread_mutex_t *lock;       // of the world
     pthread_t thread;
     int step;
-    double *losses;              // [steps], this rank's
+    double *losses, *served, *dropped; // [steps], this rank's
     char message[512];           // of a failure
 } Rank;
 
@@ -166,6 +166,8 @@ static WorldParam *find_param(World *world, const PlanParam *param) {
 // This rank's part of every parameter, from where masters or summed gradients lie.
 static void take_params(const Rank *r, Exec *exec, bool gradients) {
     const Plan *plan = r->plan;
+    static const Region from_device[] = { REGION_grads, REGION_weights, REGION_master };
+    for (int i = gradients ? 0 : 1; i < (gradients ? 1 : 3); i++) exec_download(exec, from_device[i]);
     pthread_mutex_lock(r->lock);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
@@ -211,6 +213,18 @@ static double losses_of(Exec *exec, const PlanProgram *step) {
     return sum;
 }
 
+// What the routes record: the sum of the metrics of that name.
+static double sum_metrics(Exec *exec, const PlanProgram *step, const char *name) {
+    double sum = 0;
+    for (uint32_t i = 0; i < step->n_metrics; i++) {
+        const char *last = strrchr(step->metrics[i].name, '.');
+        int64_t n;
+        const float *values = exec_metric(exec, step, i, &n);
+        for (int64_t k = 0; last && !strcmp(last + 1, name) && k < n; k++) sum += values[k];
+    }
+    return sum;
+}
+
 static Status run_steps(Rank *r, Exec *exec) {
     const PlanProgram *step = plan_program(r->plan, "step");
     TRY(exec_init(exec, SEED));
@@ -219,6 +233,8 @@ static Status run_steps(Rank *r, Exec *exec) {
         set_scalars(r, exec_scalars(exec));
         TRY(exec_run(exec, step, fill, r));
         r->losses[r->step] = losses_of(exec, step);
+        r->served[r->step] = sum_metrics(exec, step, "load");
+        r->dropped[r->step] = sum_metrics(exec, step, "dropped");
         if (r->comm->rank == 0) r->world->norms[r->step] = exec_scalars(exec)[SCALAR_grad_norm];
         if (r->step == 0) take_params(r, exec, true);
     }
@@ -237,7 +253,7 @@ static Status run_steps(Rank *r, Exec *exec) {
 static void *run_rank(void *user) {
     Rank *r = user;
     Exec *exec = NULL;
-    ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true };
+    ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true, .device = r->job->device };
     Status status = exec_create(r->plan, &options, &exec);
     if (status == OK) status = run_steps(r, exec);
     if (status != OK) snprintf(r->message, sizeof r->message, "rank %d: %s", r->comm->rank, status_message());
@@ -269,10 +285,13 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .piece = job->piece,
                              .layout = layout,
                              .stage = stage };
+    Arena *arena = arena_create();
+    if (job->device && exec_target(job->device, arena, &options.target) != OK) fail_msg("%s", status_message());
     Model *model = load_model(job);
     Plan *plan = lower_model(model, &options);
     if (!plan) fail_msg("%s: %s", job->spec, model->diag.message);
     model_destroy(model);
+    arena_destroy(arena);
     return plan;
 }
 
@@ -293,13 +312,19 @@ static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
                            .comm = comms[i],
                            .world = world,
                            .lock = &lock,
-                           .losses = ARENA_ARRAY(world->arena, double, job->steps) };
+                           .losses = ARENA_ARRAY(world->arena, double, job->steps),
+                           .served = ARENA_ARRAY(world->arena, double, job->steps),
+                           .dropped = ARENA_ARRAY(world->arena, double, job->steps) };
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
     }
     for (int i = 0; i < world->n_ranks; i++) pthread_join(ranks[i].thread, NULL);
     for (int i = 0; i < world->n_ranks; i++) {
         if (ranks[i].message[0]) fail_msg("%s", ranks[i].message);
-        for (int s = 0; s < job->steps; s++) world->losses[s] += ranks[i].losses[s];
+        for (int s = 0; s < job->steps; s++) {
+            world->losses[s] += ranks[i].losses[s];
+            world->served[s] += ranks[i].served[s];
+            world->dropped[s] += ranks[i].dropped[s];
+        }
     }
 }
 
@@ -315,6 +340,8 @@ World *world_run(const WorldJob *job) {
     world->ranks = ARENA_ARRAY(arena, WorldRank, world->n_ranks);
     world->losses = ARENA_ARRAY(arena, double, job->steps);
     world->norms = ARENA_ARRAY(arena, double, job->steps);
+    world->served = ARENA_ARRAY(arena, double, job->steps);
+    world->dropped = ARENA_ARRAY(arena, double, job->steps);
     for (int stage = 0; stage < world->n_stages; stage++) world->plans[stage] = make_plan(job, &layout, stage);
     run_ranks(world, job, &layout);
     return world;
@@ -392,7 +419,7 @@ double world_loss_error(const World *a, const World *b) {
     double worst = 0;
     assert_int_equal(a->steps, b->steps);
     for (int i = 0; i < a->steps; i++) {
-        double error = fabs(a->losses[i] - b->losses[i]) / fabs(b->losses[i]);
+        double apart = fabs(a->losses[i] - b->losses[i]), error = apart == 0 ? 0 : apart / fabs(b->losses[i]);
         if (!(error <= worst)) worst = error;
     }
     return worst;

@@ -18,7 +18,7 @@
 
 typedef struct WorldJob {
     const char *spec;            // a file of tests/layouts/specs, "dense.lua", or of models
-    SpecArg args[4]; int n_args;
+    SpecArg args[10]; int n_args;
     Layout layout;               // pp = 0: one rank
     int microbatch, microbatches; // sequences of a rank's microbatch, microbatches of a rank's step
     int steps;
@@ -26,6 +26,7 @@ typedef struct WorldJob {
     uint8_t precision;
     int64_t bucket, piece;       // LowerOptions
     bool poison;
+    const char *device;          // NULL: the CPU
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;
 
@@ -58,6 +59,7 @@ typedef struct World {
     WorldRank *ranks;
     double *losses;              // [steps], all losses with their weights, over all ranks
     double *norms;               // [steps], of the gradient
+    double *served, *dropped;    // [steps], copies with and without a row, over all routes and ranks
     WorldParam *params; uint32_t n_params, cap_params;
     WorldMetric *metrics; uint32_t n_metrics, cap_metrics; // losses too
 } World;

@@ -70,7 +70,8 @@ static void test_architectures(void **state) {
         EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuDeviceGetAttribute(&value, 0, 0));
         EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuDeviceGetAttribute(&value, 148, 0));
         // Another device cannot take the place of one in use.
-        EXPECT(CUDA_ERROR_ILLEGAL_STATE, api.vgpuInit("sm_90a"));
+        EXPECT(CUDA_ERROR_ILLEGAL_STATE, api.vgpuInit(i == 2 ? "sm_80" : "sm_90a"));
+        MUST(api.vgpuInit(rows[i].arch)); // it is there
         api_end();
     }
 }
