@@ -14,7 +14,7 @@ typedef struct Rows {
 } Rows;
 
 bool pipeline_splits(const Layout *layout) {
-    return layout->schedule == SCHEDULE_ZERO_BUBBLE;
+    return layout->schedule == SCHEDULE_ZERO_BUBBLE && layout->pp > 1;
 }
 
 // All units of a kind. With a last group of fewer than pp microbatches the list is that of whole groups

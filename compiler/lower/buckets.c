@@ -29,7 +29,8 @@ static void note_readers(const Lower *l, bool *direct) {
 
 // direct: by parameter of the model.
 static bool find_direct(Lower *l, bool *direct) {
-    Shared trial = { .param_index = l->shared->param_index, .has_gradient = l->shared->has_gradient };
+    Shared trial = { .param_index = l->shared->param_index, .has_gradient = l->shared->has_gradient,
+                     .held = l->shared->held, .owner = l->shared->owner };
     int64_t packed = l->plan->region_bytes[REGION_packed];
     bool done = true;
     for (int program = 0; done && program < N_PROGRAMS; program++) {
@@ -96,6 +97,7 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
     *n = 0;
     for (uint32_t i = 0; i < l->from->n_params; i++) {
         uint32_t index = l->shared->param_index[i], c = 0;
+        if (!lower_holds(l, i)) continue;
         if (plan->params[index].is_state) continue;
         Class class = class_of(l, &plan->params[index], direct[i]);
         int32_t ranks = plan_group_size(plan, (PlanGroup)class.group);

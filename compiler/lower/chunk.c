@@ -26,11 +26,11 @@ static uint32_t maker_of(const Lower *l, uint32_t n) {
 // The kernel of the product whose gradient a product of forward reads; index + 1 or 0.
 static uint32_t head_of(const Lower *l, const Kernel *kernel) {
     const Node *node = model_at(l->m, kernel->node);
-    if (kernel->segment != SEGMENT_FORWARD || !kernel_is_family(l, kernel)) return 0;
+    if (!is_forward(kernel->segment) || !kernel_is_family(l, kernel)) return 0;
     bool turned = node->op == OP_MATMUL_T && !l->info[kernel->node].term;
     if ((!turned && node->op != OP_MATMUL_W) || kernel_has_post(l, kernel)) return 0;
     uint32_t head = maker_of(l, lower_plain(l, model_arg(l->m, kernel->node, turned ? 0 : 1)));
-    bool made = head && l->kernels[head - 1].segment == SEGMENT_FORWARD &&
+    bool made = head && l->kernels[head - 1].segment == kernel->segment &&
                 kernel_has_post(l, &l->kernels[head - 1]) &&
                 l->kernels[head - 1].desc.family == FAMILY_MATMUL;
     return made ? head : 0;

@@ -69,16 +69,20 @@ typedef struct Terms {
     uint8_t precision;
 } Terms;
 
+static bool same_segment(const Node *a, const Node *b) {
+    return a->part == b->part && a->chunk == b->chunk;
+}
+
 static bool is_inner(const Terms *t, uint32_t n, uint32_t root) {
     const Node *node = model_at(t->l->m, n), *top = model_at(t->l->m, root);
-    return node->op == OP_ADD && t->uses[n] == 1 && node->part == top->part &&
+    return node->op == OP_ADD && t->uses[n] == 1 && same_segment(node, top) &&
            type_equal(&node->type, &top->type);
 }
 
 static bool is_term(const Terms *t, uint32_t n, uint32_t root) {
     const Model *m = t->l->m;
     const Node *node = model_at(m, n);
-    return node->op == OP_MATMUL_T && t->uses[n] == 1 && node->part == m->nodes[root].part &&
+    return node->op == OP_MATMUL_T && t->uses[n] == 1 && same_segment(node, &m->nodes[root]) &&
            type_equal(&node->type, &m->nodes[root].type) && is_plain(t->l, n);
 }
 
@@ -166,7 +170,7 @@ void contract_merge_terms(Lower *l) {
         for (int i = 0; i < 2; i++) {
             uint32_t arg = model_arg(m, n, i);
             const Node *node = model_at(m, arg);
-            if (node->op == OP_ADD && t.uses[arg] == 1 && node->part == m->nodes[n].part &&
+            if (node->op == OP_ADD && t.uses[arg] == 1 && same_segment(node, &m->nodes[n]) &&
                 type_equal(&node->type, &m->nodes[n].type))
                 inner[arg] = true;
         }
@@ -226,7 +230,7 @@ bool contract_can_gather(const Lower *l, const bool *otherwise, uint32_t n) {
 static bool are_siblings(const Lower *l, uint32_t a, uint32_t b) {
     const Unit *p = &l->units[a], *q = &l->units[b];
     const Node *x = model_at(l->m, a), *y = model_at(l->m, b);
-    return p->part == q->part && p->depth == q->depth &&
+    return p->segment == q->segment && p->depth == q->depth &&
            x->attr.mm.precision == y->attr.mm.precision && x->type.row == y->type.row &&
            x->type.route == y->type.route &&
            model_type(l->m, model_arg(l->m, a, 1))->row ==
@@ -266,7 +270,7 @@ static void note_read(const Lower *l, const uint32_t *group, uint32_t u, Reading
         uint32_t from = fuse_dependency(l, u, i);
         if (!from) continue;
         const Unit *made = &l->units[from];
-        if (made->kind != UNIT_KERNEL || made->part != unit->part || made->depth != unit->depth)
+        if (made->kind != UNIT_KERNEL || made->segment != unit->segment || made->depth != unit->depth)
             continue;
         if (reading->contraction && reading->contraction != group[from]) reading->several = true;
         reading->contraction = group[from];

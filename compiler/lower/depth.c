@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts and depths of units (pass.h), and where what may wait is put.
+// Segments and depths of units (pass.h), and where what may wait is put.
 #include "compiler/lower/pass.h"
 
 enum { NARROW = 8 /* features */ };
 
-static uint8_t part_of(const Lower *l, uint32_t u) {
+static int segment_of(const Lower *l, uint32_t u) {
     const Unit *unit = &l->units[u];
     const Node *node = model_at(l->m, unit->node);
-    uint8_t newest = PART_FORWARD;
+    int newest = SEGMENT_FORWARD;
     bool reads = false;
     for (uint32_t i = 0; i < unit->n_reads; i++) {
         uint32_t from = fuse_dependency(l, u, i);
         if (!from) continue;
         reads = true;
-        if (l->units[from].part > newest) newest = l->units[from].part;
+        if (l->units[from].segment > newest) newest = l->units[from].segment;
     }
     if (node->op == OP_TOTAL || node->op == OP_ATTEND_LSE || unit->kind == UNIT_FINISH)
         return newest;
     if (unit->kind == UNIT_EFFECT && node->op != OP_UPDATE && reads) return newest;
-    uint8_t own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_part : node->part;
+    int own = unit->kind == UNIT_STORE ? l->info[unit->node].forced_segment
+                                       : lower_segment(l, unit->node);
     return own > newest ? own : newest;
 }
 
@@ -38,11 +39,11 @@ static void fill_depths(Lower *l, const int32_t *least) {
         uint32_t u = fuse_unit_at(l, at);
         Unit *unit = &l->units[u];
         if (unit->kind == UNIT_NONE) continue;
-        unit->part = part_of(l, u);
+        unit->segment = (uint8_t)segment_of(l, u);
         unit->depth = least[u];
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
-            if (!from || l->units[from].part != unit->part) continue;
+            if (!from || l->units[from].segment != unit->segment) continue;
             int32_t depth = l->units[from].depth + gap_after(l, from);
             if (depth > unit->depth) unit->depth = depth;
         }
@@ -50,7 +51,7 @@ static void fill_depths(Lower *l, const int32_t *least) {
     }
 }
 
-// The least depth of a reader in the same part, by unit; `weights`: all its readers are products of
+// The least depth of a reader in the same segment, by unit; `weights`: all its readers are products of
 // rows, which nothing waits for.
 static void find_readers(const Lower *l, int32_t *first, bool *weights) {
     for (uint32_t u = 0; u < l->n_units; u++) {
@@ -61,7 +62,7 @@ static void find_readers(const Lower *l, int32_t *first, bool *weights) {
         const Unit *unit = &l->units[u];
         for (uint32_t i = 0; unit->kind != UNIT_NONE && i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
-            if (!from || l->units[from].part != unit->part) continue;
+            if (!from || l->units[from].segment != unit->segment) continue;
             if (unit->depth < first[from]) first[from] = unit->depth;
             weights[from] &= unit->kind == UNIT_KERNEL && l->m->nodes[unit->node].op == OP_MATMUL_W;
         }
@@ -76,7 +77,7 @@ static void push_weights(Lower *l, int32_t *least) {
     find_readers(l, first, weights);
     for (uint32_t u = 1; u < l->n_units; u++) {
         const Unit *unit = &l->units[u];
-        if (unit->kind == UNIT_STORE && unit->depth == 0 && unit->part == PART_BACKWARD &&
+        if (unit->kind == UNIT_STORE && unit->depth == 0 && is_backward(unit->segment) &&
             first[u] != INT32_MAX && weights[u])
             least[u] = first[u];
     }
@@ -97,7 +98,7 @@ static void gather_finishes(Lower *l) {
                                 ? fuse_dependency(l, u, 0)
                                 : 0;
             bool sum = from && l->units[from].kind == UNIT_FINISH && only[from] &&
-                       l->units[from].part == PART_BACKWARD;
+                       is_backward(l->units[from].segment);
             int layer = lower_layer(l, unit->node) + 1;
             if (layer < 0 || layer > m->n_layers + 1 || !sum) continue;
             if (pass)
@@ -113,7 +114,7 @@ static bool is_again(const Lower *l, const Unit *unit) {
     return unit->kind == UNIT_KERNEL && unit->node >= l->first_again && unit->node < l->end_again;
 }
 
-// Row units, and kernels of what is computed again, that hang on values of earlier parts only, through
+// Row units, and kernels of what is computed again, that hang on values of earlier segments only, through
 // others like them.
 static void find_hanging(const Lower *l, bool *hanging) {
     for (uint32_t at = 2; at < l->n_units; at++) {
@@ -122,12 +123,12 @@ static void find_hanging(const Lower *l, bool *hanging) {
         hanging[u] = unit->kind == UNIT_ROW || unit->kind == UNIT_STORE || is_again(l, unit);
         for (uint32_t i = 0; unit->kind != UNIT_NONE && i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
-            if (from && l->units[from].part == unit->part) hanging[u] &= hanging[from];
+            if (from && l->units[from].segment == unit->segment) hanging[u] &= hanging[from];
         }
     }
 }
 
-// What hangs is computed with its first reader, not at the start of the part, where its result
+// What hangs is computed with its first reader, not at the start of the segment, where its result
 // would wait in memory. So are moves of a few numbers per row, which then need no kernel of their
 // own.
 static void delay(Lower *l) {
@@ -145,7 +146,7 @@ static void delay(Lower *l) {
             unit->depth = need[u];
         for (uint32_t i = 0; i < unit->n_reads; i++) {
             uint32_t from = fuse_dependency(l, u, i);
-            if (!from || l->units[from].part != unit->part) continue;
+            if (!from || l->units[from].segment != unit->segment) continue;
             int32_t at_most = unit->depth - gap_of(l, unit) - gap_after(l, from);
             if (at_most < need[from]) need[from] = at_most;
         }

@@ -204,6 +204,21 @@ static void describe_segment_sum(Lower *l, uint32_t kernel, uint32_t n) {
     bind_result(l, kernel, "y", n);
 }
 
+/* Between stages ------------------------------------------------------------------------------- */
+
+static void describe_transfer(Lower *l, uint32_t kernel, uint32_t n) {
+    Kernel *to = &l->kernels[kernel];
+    const Node *node = model_at(l->m, n);
+    bool sends = node->op == OP_SEND;
+    to->desc.family = N_FAMILIES;
+    to->op = sends ? PLAN_send : PLAN_recv;
+    to->group = GROUP_pp;
+    to->peer = node->attr.cross.stage;
+    to->lane = node->attr.cross.lane;
+    if (sends) bind_operand(l, kernel, "x", n, 0);
+    else bind_result(l, kernel, "x", n);
+}
+
 /* Kernels without nodes ------------------------------------------------------------------------ */
 
 uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family) {
@@ -268,6 +283,8 @@ static void describe_kernel(Lower *l, uint32_t kernel) {
     case OP_EMBED_W: describe_embed_w(l, kernel, n); break;
     case OP_ROUTE: describe_route(l, kernel, n); break;
     case OP_ACROSS: describe_across(l, kernel, n); break;
+    case OP_SEND:
+    case OP_RECV: describe_transfer(l, kernel, n); break;
     default: describe_segment_sum(l, kernel, n); break;
     }
     set_precision(l, &l->kernels[kernel]);
@@ -288,6 +305,7 @@ bool pass_describe(Lower *l) {
         if (family) describe_kernel(l, k);
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
+    lower_order_transfers(l);
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
     if (!l->trial) describe_sharded(l);
     return true;
@@ -304,7 +322,7 @@ const char *kernel_word(const Kernel *kernel) {
 
 void dump_describe(const Lower *l, Text *out) {
     for (uint32_t k = 0; k < l->n_kernels; k++) {
-        text_printf(out, "%s ", segment_name[l->kernels[k].segment]);
+        text_printf(out, "%s ", lower_segment_name(l, l->kernels[k].segment));
         if (l->kernels[k].op != PLAN_launch)
             text_printf(out, "%s\n", kernel_word(&l->kernels[k]));
         else kernel_describe(&l->kernels[k].desc, out);

@@ -9,7 +9,8 @@
 // moments.
 bool lower_is_trained(const Lower *l, uint32_t index) {
     const bool *has_gradient = l->shared->has_gradient;
-    return !l->from->params[index].is_state && (!has_gradient || has_gradient[index]);
+    return !l->from->params[index].is_state && lower_owns(l, index) &&
+           (!has_gradient || has_gradient[index]);
 }
 
 // Of parameters per expert a rank has its experts' parts.
@@ -51,10 +52,10 @@ bool emit_params(Lower *l) {
     const Model *m = l->from;
     l->shared->param_index = ARENA_ARRAY(plan->arena, uint32_t, m->n_params);
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (lower_is_trained(l, i)) emit_param(l, i);
+        if (lower_holds(l, i) && lower_is_trained(l, i)) emit_param(l, i);
     }
     for (uint32_t i = 0; i < m->n_params; i++) {
-        if (!lower_is_trained(l, i)) emit_param(l, i);
+        if (lower_holds(l, i) && !lower_is_trained(l, i)) emit_param(l, i);
     }
     return lower_place_params(l);
 }
@@ -173,12 +174,20 @@ static int64_t input_offset(Lower *l, const Buffer *buffer) {
     return offset;
 }
 
+// Microbatches that are under way at once have inputs of their own.
+static void place_input(Lower *l, Buffer *buffer) {
+    buffer->offset = input_offset(l, buffer);
+    buffer->n_further = l->slots - 1;
+    buffer->further = ARENA_ARRAY(l->arena, int64_t, l->slots);
+    for (int32_t i = 0; i < buffer->n_further; i++) buffer->further[i] = take_io(l, buffer->bytes);
+}
+
 static void fill_offset(Lower *l, Buffer *buffer) {
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: lower_param_place(l, param_of(l, buffer->node), &buffer->offset); break;
     case BUFFER_GRADIENT: buffer->offset = plan_gradient(l->plan, param_of(l, buffer->node)); break;
     case BUFFER_PACKED: buffer->offset = l->shared->packs[buffer->k].offset; break;
-    case BUFFER_INPUT: buffer->offset = input_offset(l, buffer); break;
+    case BUFFER_INPUT: place_input(l, buffer); break;
     case BUFFER_METRIC:
     case BUFFER_OUTPUT: buffer->offset = take_io(l, buffer->bytes); break;
     case BUFFER_VALUE:
@@ -189,6 +198,13 @@ static void fill_offset(Lower *l, Buffer *buffer) {
 }
 
 /* Programs ------------------------------------------------------------------------------------- */
+
+static int64_t *further_of(const Lower *l, const Buffer *buffer) {
+    if (!buffer->n_further) return NULL;
+    int64_t *further = ARENA_ARRAY(l->plan->arena, int64_t, buffer->n_further);
+    memcpy(further, buffer->further, sizeof *further * (size_t)buffer->n_further);
+    return further;
+}
 
 static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, uint32_t index) {
     Arena *arena = l->plan->arena;
@@ -201,6 +217,8 @@ static uint32_t emit_buffer(Lower *l, PlanProgram *program, NameTable *names, ui
                         .n_dims = buffer->n_dims,
                         .offset = buffer->offset,
                         .bytes = buffer->bytes,
+                        .further = further_of(l, buffer),
+                        .n_further = buffer->n_further,
                         .first = buffer->first,
                         .last = buffer->last };
     memcpy(to->dims, buffer->dims, sizeof to->dims);
@@ -241,6 +259,7 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
                          .n_operands = kernel->n_binds,
                          .op = kernel->op,
                          .group = kernel->group,
+                         .lane = kernel->lane,
                          .peer = kernel->peer };
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             const Bind *bind = bind_at(l, kernel, i);
@@ -263,32 +282,21 @@ static void emit_repeats(Lower *l, PlanProgram *program) {
     }
 }
 
-static bool has_segment(const Lower *l, int segment) {
-    return l->program == PROGRAM_STEP || segment == SEGMENT_FORWARD;
-}
-
-static void emit_row(Lower *l, PlanProgram *program, uint32_t segment, int32_t microbatch) {
-    *ARENA_PUSH(l->plan->arena, program->rows, program->n_rows, program->cap_rows) =
-        (PlanRow){ segment, microbatch, 0 };
-}
-
+// Rows name segments by their number in the plan.
 static void emit_segments(Lower *l, PlanProgram *program) {
+    uint32_t number[N_SEGMENTS] = { 0 };
     for (int s = 0; s < N_SEGMENTS; s++) {
-        if (!has_segment(l, s)) continue;
+        if (!lower_has_segment(l, s)) continue;
+        number[s] = program->n_segments;
         *ARENA_PUSH(l->plan->arena, program->segments, program->n_segments, program->cap_segments) =
-            (PlanSegment){ segment_name[s], l->segment_first[s],
+            (PlanSegment){ lower_segment_name(l, s), l->segment_first[s],
                            l->segment_first[s + 1] - l->segment_first[s] };
     }
-    if (l->program != PROGRAM_STEP) {
-        emit_row(l, program, 0, 0);
-        return;
+    for (uint32_t i = 0; i < l->n_rows; i++) {
+        const PlanRow *row = &l->rows[i];
+        *ARENA_PUSH(l->plan->arena, program->rows, program->n_rows, program->cap_rows) =
+            (PlanRow){ number[row->segment], row->microbatch, row->slot };
     }
-    emit_row(l, program, SEGMENT_CLEAR, -1);
-    for (int32_t i = 0; i < l->plan->microbatches; i++) {
-        emit_row(l, program, SEGMENT_FORWARD, i);
-        emit_row(l, program, SEGMENT_BACKWARD, i);
-    }
-    emit_row(l, program, SEGMENT_UPDATE, -1);
 }
 
 static void emit_metrics(Lower *l, PlanProgram *program) {

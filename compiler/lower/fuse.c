@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fusion: which units share a kernel.
 //
-// Row units of equal (part, depth, row axis, route) share one where an edge or a common stored
+// Row units of equal (segment, depth, row axis, route) share one where an edge or a common stored
 // input of some width joins them; rowless units share one along edges. The depth (pass.h) makes
 // every such group legal: nothing outside a group lies on a path between two of its members. A
 // group that reads one product of its own depth moves into the product's kernel (contract.c).
@@ -67,7 +67,7 @@ static bool may_join(const Lower *l, const Unit *a, const Unit *b) {
         if (l->m->nodes[both[i]->node].op == OP_UPDATE) return false;
         if (l->info[both[i]->node].gathered) return false;
     }
-    return a->part == b->part && a->depth == b->depth && a->row == b->row && a->route == b->route;
+    return a->segment == b->segment && a->depth == b->depth && a->row == b->row && a->route == b->route;
 }
 
 // Readers of each node, as lists through the table of reads: head[node], next[read] are read index
@@ -133,7 +133,7 @@ static void join_by_layer(Lower *l) {
         const Unit *unit = &l->units[u];
         if (unit->kind == UNIT_NONE || unit->kind == UNIT_KERNEL || group[u] != u || moves[u] ||
             l->info[unit->node].gathered ||
-            (lower_layer(l, unit->node) < 0 && (unit->row || unit->part != PART_BACKWARD)))
+            (lower_layer(l, unit->node) < 0 && (unit->row || !is_backward(unit->segment))))
             continue;
         uint32_t i = 0;
         for (; i < n_seen; i++) {
@@ -193,7 +193,7 @@ static void join_siblings(Lower *l) {
             const Unit *other = &l->units[seen[i]];
             if ((m->nodes[seen[i]].op == OP_ATTEND_GRAD) != grad || !same_operands(m, seen[i], u))
                 continue;
-            if (other->part == l->units[u].part && other->depth == l->units[u].depth) break;
+            if (other->segment == l->units[u].segment && other->depth == l->units[u].depth) break;
         }
         if (i < n_seen)
             join(l, seen[i], u);
@@ -220,7 +220,7 @@ static void make_kernels(Lower *l, const uint32_t *group) {
             Kernel *made = ARENA_PUSH(l->arena, l->kernels, l->n_kernels, l->cap_kernels);
             *index = l->n_kernels;
             made->depth = unit->depth;
-            made->segment = (uint8_t)(unit->part - PART_FORWARD + SEGMENT_FORWARD);
+            made->segment = unit->segment;
             made->node = unit->node;
         }
         Kernel *to = &l->kernels[*index - 1];
@@ -281,7 +281,7 @@ void dump_fuse(const Lower *l, Text *out) {
         const Kernel *kernel = &l->kernels[k];
         if (!kernel->n_units) continue; // the optimizer's
         const Unit *first = &l->units[kernel->units[0]];
-        text_printf(out, "%s %d", segment_name[kernel->segment], kernel->depth);
+        text_printf(out, "%s %d", lower_segment_name(l, kernel->segment), kernel->depth);
         if (!kernel_is_family(l, kernel)) text_printf(out, " %c", row_letter[first->row]);
         // Contractions first, then what follows them.
         for (uint32_t i = 0; i < 2 * kernel->n_units; i++) {

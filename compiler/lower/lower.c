@@ -122,10 +122,18 @@ static bool is_topological(const Model *m) {
     return true;
 }
 
+// The graph of a program, of this stage; NULL: from->diag says why not.
+static Model *make_graph(Lower *l, Program program) {
+    Model *m = model_program(l->from, program);
+    if (!m || l->layout->pp == 1 || cut_program(l, m)) return m;
+    model_destroy(m);
+    return NULL;
+}
+
 bool lower_start(Lower *l, Program program) {
     l->program = program;
     bool have = program == PROGRAM_STEP && l->shared->step;
-    l->m = have ? l->shared->step : model_program(l->from, program);
+    l->m = have ? l->shared->step : make_graph(l, program);
     if (have) l->shared->step = NULL;
     if (!l->m) return false; // from->diag says why
     if (!is_topological(l->m)) model_sort(l->m);
@@ -192,6 +200,12 @@ static bool check_options(Lower *l) {
     static const Layout single = { .pp = 1, .dp = 1, .ep = 1, .chunks = 1 };
     l->layout = options->layout ? options->layout : &single;
     l->from->ranks = l->layout->dp;
+    l->chunks = l->layout->chunks;
+    if (l->chunks > MOST_CHUNKS) {
+        lower_fail(l, 0, "expected at most %d virtual stages on a rank, got %d", MOST_CHUNKS, l->chunks);
+        diag_hint(l->from, "fewer slots, or more ranks along the pipeline");
+        return false;
+    }
     l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;
@@ -202,7 +216,7 @@ static bool check_options(Lower *l) {
 // step.
 static bool find_gradients(Lower *l) {
     bool wanted = l->options->programs[PROGRAM_STEP];
-    Model *step = l->shared->step = model_program(l->from, PROGRAM_STEP);
+    Model *step = l->shared->step = make_graph(l, PROGRAM_STEP);
     if (!step) return !wanted; // what cannot be trained may still be evaluated
     bool *has = l->shared->has_gradient = ARENA_ARRAY(l->plan->arena, bool, step->n_params);
     for (uint32_t n = 1; n < step->n_nodes; n++) {
@@ -210,7 +224,7 @@ static bool find_gradients(Lower *l) {
             has[step->nodes[model_arg(step, n, 0)].attr.index] = true;
     }
     for (uint32_t i = 0; wanted && i < step->n_params; i++) {
-        if (has[i] || step->params[i].is_state) continue;
+        if (has[i] || step->params[i].is_state || !lower_holds(l, i)) continue;
         log_warn("%s: no loss depends on this parameter, it keeps its initial value",
                  model_name(step, step->params[i].addr));
     }
@@ -225,6 +239,7 @@ static bool lower_programs(Lower *l) {
     plan->vocab = l->from->vocab;
     plan->microbatches = l->options->microbatches;
     plan->mesh = layout_mesh(l->layout, l->options->stage);
+    if (l->layout->pp > 1) stages_survey(l);
     if (!find_gradients(l) || !emit_params(l)) return false;
     // The step last: it packs again what the others read packed.
     for (int program = N_PROGRAMS - 1; program >= 0; program--) {

@@ -9,10 +9,10 @@
 // that products make for themselves (*gathered*, their *pre*) has no kernel. A *buffer* is memory
 // that kernels name; every act buffer has exactly one kernel that writes it.
 //
-// Depth, per part (forward, backward, update), is the number of kernels that must have ended
+// Depth, per segment, is the number of kernels that must have ended
 // before: it never falls along an edge, kernels and indexed reads lie one deeper than what they
 // read, and what reads partial records lies one deeper than what makes them. Row groups of one
-// depth are therefore convex: any grouping inside (part, depth, row axis, route) is acyclic.
+// depth are therefore convex: any grouping inside (segment, depth, row axis, route) is acyclic.
 #ifndef MOEC_LOWER_PASS_H
 #define MOEC_LOWER_PASS_H
 
@@ -34,7 +34,8 @@ typedef enum Role {
 typedef struct NodeInfo {
     uint8_t role;
     bool forced;         // a copy is stored for a reader that needs memory
-    uint8_t forced_part; // of the first such reader
+    uint8_t forced_segment; // of the first such reader
+    bool weights; // gradients of weights, where they have segments of their own
     bool absorbed;       // effect: done by the kernel that makes its value
     bool pairs;          // attention: computes in bf16
     bool put;      // dispatch: its rows are written by the ranks that have the tokens
@@ -57,7 +58,7 @@ typedef enum UnitKind {
 } UnitKind;
 
 typedef struct Unit {
-    uint8_t kind, part, row;
+    uint8_t kind, segment, row;
     bool stored; // other kernels read its value
     uint32_t route, node;
     uint32_t reads, n_reads; // in l->reads
@@ -101,6 +102,8 @@ typedef struct Buffer {
     int32_t k;
     uint32_t next; // same node, index + 1
     int64_t dims[PLAN_MAX_DIMS], bytes, offset;
+    int64_t *further; // [n_further] offset in slots 1, 2, ..
+    int32_t n_further;
     uint32_t writer;    // kernel index + 1; act and outputs
     uint32_t n_readers; // kernels
     int32_t first, last;
@@ -138,14 +141,24 @@ typedef struct Gathered {
     uint32_t bucket, segment, kernel, buffer;
 } Gathered;
 
+// Segments in the order of a plan. A pipeline's stage has one of forward, backward and wgrad for each of
+// its chunks: forward with chunks rising, the others with chunks falling, counted from these. wgrad is
+// there where gradients of weights are apart from backward.
+enum { MOST_CHUNKS = 60 };
 typedef enum SegmentKind {
     SEGMENT_CLEAR,
     SEGMENT_FORWARD,
-    SEGMENT_BACKWARD,
-    SEGMENT_UPDATE,
+    SEGMENT_BACKWARD = SEGMENT_FORWARD + MOST_CHUNKS,
+    SEGMENT_WGRAD = SEGMENT_BACKWARD + MOST_CHUNKS,
+    SEGMENT_UPDATE = SEGMENT_WGRAD + MOST_CHUNKS,
     N_SEGMENTS
 } SegmentKind;
-extern const char *const segment_name[N_SEGMENTS];
+static inline bool is_forward(int segment) {
+    return segment >= SEGMENT_FORWARD && segment < SEGMENT_BACKWARD;
+}
+static inline bool is_backward(int segment) {
+    return segment >= SEGMENT_BACKWARD && segment < SEGMENT_WGRAD;
+}
 
 // An instruction to come: a kernel, or a crossing of ranks (op is not PLAN_launch), which has binds and
 // nothing to generate.
@@ -153,6 +166,7 @@ typedef struct Kernel {
     KernelDesc desc;
     uint8_t segment;
     uint8_t op, group; // PlanOp; PlanGroup of a crossing
+    uint8_t lane;      // send, recv: PlanLane
     int32_t peer;      // send, recv: the other stage
     int32_t depth, late;      // late: depth at which its first reader needs it
     uint32_t node;            // its first contraction, else what an error points at
@@ -197,6 +211,9 @@ typedef struct Lower {
     uint32_t loose;  // buffers keyed by no node, index + 1
     uint32_t *order; // kernels in the order of instructions
     int32_t segment_first[N_SEGMENTS + 1];
+    int32_t chunks, slots; // virtual stages of this rank; microbatches under way at once
+    PlanRow *rows;         // in order; segments are SegmentKinds
+    uint32_t n_rows;
     uint32_t *stamp; // by node: kernel index + 1 of its last visit
     Repeat *repeats;
     uint32_t n_repeats, cap_repeats;
@@ -215,6 +232,8 @@ typedef struct Lower {
 typedef struct Shared {
     uint32_t *param_index; // of the model's parameters, in plan->params
     bool *has_gradient;    // by parameter; NULL: all but states have one
+    bool *held;            // by parameter and stage: does it read it? NULL: one stage
+    int32_t *owner;        // by parameter: the stage; NULL: one stage
     Model *step;           // the step's graph, until it is lowered
     struct {
         int32_t k;
@@ -234,6 +253,23 @@ bool lower_start(Lower *l, Program program);          // makes l->m
 bool lower_until_described(Lower *l);                 // the passes up to describe
 int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for rowless
 
+/* segments.c */
+
+int lower_segment(const Lower *l, uint32_t n);                 // that node n is computed in
+bool lower_has_segment(const Lower *l, int segment);           // in this program
+const char *lower_segment_name(const Lower *l, int segment);   // "forward", "forward.1"
+void lower_find_weights(Lower *l);                             // fills info[].weights
+void lower_list_rows(Lower *l);                                // fills l->rows, l->slots
+void lower_order_transfers(Lower *l);                          // of what kernels there are
+bool lower_crosses_wide(const Type *type); // between stages in bf16, in a bf16 run
+
+/* stages.c, cut.c: the part of a pipeline's program that is this stage's */
+
+void stages_survey(Lower *l);                       // which parameters which stages read
+bool lower_holds(const Lower *l, uint32_t param);   // is it in this stage's plan?
+bool lower_owns(const Lower *l, uint32_t param);    // if held: is it not a copy of another stage's?
+bool cut_program(Lower *l, Model *m);               // m becomes this stage's graph
+
 /* precision.c */
 
 bool pass_precision(Lower *l);
@@ -247,6 +283,7 @@ bool pass_recompute(Lower *l);
 
 /* types.c: types in memory */
 
+enum { LOWER_WIDE = 64 /* features that rows have in bf16 */ };
 void lower_types(Lower *l);                     // after fusion, before buffers exist
 bool lower_is_bf16(const Lower *l, uint32_t n); // does the contraction or attention compute in it?
 
@@ -389,15 +426,28 @@ bool pass_generate(Lower *l);
 
 /* place.c */
 
+typedef struct Span {
+    int32_t first, last;
+} Span;
 typedef struct Interval {
     int64_t bytes;
-    int32_t first, last;
+    int32_t first, last; // of its only life, or of all
     int64_t offset;
+    const Span *lives;   // ascending and apart, [n_lives]; NULL: one
+    uint32_t n_lives;
 } Interval;
 // Offsets such that no two intervals that are alive at one time overlap; returns the peak. `bound`:
 // largest sum of live bytes at any time. Sizes are rounded up to PLAN_GRAIN.
 int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bound);
 bool pass_place(Lower *l);
+// With several rows: the lives of a region's buffers over them, a buffer that lives from row to row once in every
+// slot. place_rows.c
+typedef struct Tenant {
+    uint32_t buffer;
+    int32_t slot;
+} Tenant;
+bool place_needs_rows(const Lower *l);
+Interval *place_over_rows(Lower *l, Region region, Tenant **tenants, uint32_t *n);
 void dump_place(const Lower *l, Text *out);
 
 /* buckets.c: where parameters lie */

@@ -29,8 +29,12 @@ static int64_t lower_bound(const Interval *items, uint32_t n, Arena *scratch) {
     int64_t *change = ARENA_ARRAY(scratch, int64_t, end + 1);
     for (uint32_t i = 0; i < n; i++) {
         int64_t bytes = round_up(items[i].bytes, PLAN_GRAIN);
-        change[items[i].first] += bytes;
-        change[items[i].last + 1] -= bytes;
+        const Span whole = { items[i].first, items[i].last }, *lives = items[i].lives;
+        for (uint32_t k = 0; k < (lives ? items[i].n_lives : 1); k++) {
+            const Span *life = lives ? &lives[k] : &whole;
+            change[life->first] += bytes;
+            change[life->last + 1] -= bytes;
+        }
     }
     int64_t alive = 0, most = 0;
     for (int32_t t = 0; t < end; t++) {
@@ -41,7 +45,22 @@ static int64_t lower_bound(const Interval *items, uint32_t n, Arena *scratch) {
 }
 
 static bool overlaps(const Interval *a, const Interval *b) {
-    return a->first <= b->last && b->first <= a->last;
+    if (a->first > b->last || b->first > a->last) return false;
+    const Span one = { a->first, a->last }, two = { b->first, b->last };
+    const Span *x = a->lives ? a->lives : &one, *y = b->lives ? b->lives : &two;
+    uint32_t n_x = a->lives ? a->n_lives : 1, n_y = b->lives ? b->n_lives : 1;
+    for (uint32_t i = 0, k = 0; i < n_x && k < n_y;) {
+        if (x[i].last < y[k].first) i++;
+        else if (y[k].last < x[i].first) k++;
+        else return true;
+    }
+    return false;
+}
+
+static int64_t length(const Interval *item) {
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < item->n_lives; i++) sum += item->lives[i].last - item->lives[i].first + 1;
+    return item->lives ? sum : item->last - item->first + 1;
 }
 
 // Offset of one item; `placed` are those before it, by address.
@@ -75,7 +94,7 @@ static int64_t place_in_order(const Interval *items, uint32_t n, const Key *keys
 }
 
 static Key key_of(const Interval *item, uint32_t index, int order) {
-    int64_t bytes = round_up(item->bytes, PLAN_GRAIN), life = item->last - item->first + 1;
+    int64_t bytes = round_up(item->bytes, PLAN_GRAIN), life = length(item);
     if (order == 0) return (Key){ index, bytes, life, 0 };
     // Above 2^31 units of grain times life the product would not fit; sizes stay well below.
     if (order == 1) return (Key){ index, bytes / PLAN_GRAIN * life, bytes, 0 };
@@ -98,8 +117,21 @@ int64_t place_intervals(Interval *items, uint32_t n, Arena *scratch, int64_t *bo
     return n ? best : 0;
 }
 
+static int64_t place_rows(Lower *l, Region region, int64_t *bound) {
+    Tenant *tenants;
+    uint32_t n;
+    Interval *items = place_over_rows(l, region, &tenants, &n);
+    int64_t peak = place_intervals(items, n, l->arena, bound);
+    for (uint32_t i = 0; i < n; i++) {
+        Buffer *buffer = &l->buffers[tenants[i].buffer];
+        *(tenants[i].slot ? &buffer->further[tenants[i].slot - 1] : &buffer->offset) = items[i].offset;
+    }
+    return peak;
+}
+
 // Places the buffers of one region.
 static int64_t place_region(Lower *l, Region region, int64_t *bound) {
+    if (place_needs_rows(l)) return place_rows(l, region, bound);
     Interval *items = ARENA_ARRAY(l->arena, Interval, l->n_buffers);
     uint32_t *which = ARENA_ARRAY(l->arena, uint32_t, l->n_buffers), n = 0;
     for (uint32_t b = 0; b < l->n_buffers; b++) {

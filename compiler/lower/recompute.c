@@ -204,6 +204,8 @@ static void mark_nodes(Choice *c) {
             if (node->part == PART_BACKWARD) c->read[arg] = true;
             if (node->part == PART_FORWARD && lower_layer(c->l, n) != lower_layer(c->l, arg))
                 c->far[arg] = true;
+            // Clones are made in the backward of their own chunk.
+            if (node->chunk != m->nodes[arg].chunk) c->far[arg] = true;
         }
         if (node->op != OP_KEEP && node->op != OP_RECOMPUTE) continue;
         uint32_t value = model_arg(m, n, 0);

@@ -130,6 +130,7 @@ static Role role_of(const Lower *l, uint32_t n) {
     if (is_again(l, n)) return ROLE_INLINE;
     if (node->op == OP_CONST || node->op == OP_CONSTANT) return ROLE_LITERAL;
     if (node->op == OP_TOTAL) return ROLE_SOURCE;
+    if (node->op == OP_SEND) return ROLE_KERNEL;
     switch (op_info[node->op].class) {
     case CLASS_SOURCE: return ROLE_SOURCE;
     case CLASS_GENERATOR: return ROLE_GENERATOR;
@@ -156,8 +157,8 @@ static uint32_t need_memory(Lower *l, uint32_t reader, uint32_t n, bool copy) {
     if (info->role == ROLE_ROW || info->role == ROLE_KERNEL) return n;
     if (info->role == ROLE_SOURCE && !copy) return n;
     if (info->role == ROLE_GENERATOR && is_input(l->m->nodes[n].op) && !copy) return n;
-    uint8_t part = l->m->nodes[reader].part;
-    if (!info->forced || part < info->forced_part) info->forced_part = part;
+    int segment = lower_segment(l, reader);
+    if (!info->forced || segment < info->forced_segment) info->forced_segment = (uint8_t)segment;
     info->forced = true;
     return n | READ_STORED;
 }
@@ -331,6 +332,7 @@ bool lower_roles(Lower *l) {
         if (l->info[n].role != ROLE_DEAD) l->info[n].role = (uint8_t)role_of(l, n);
     }
     if (lower_ep(l) > 1) find_shared(l);
+    lower_find_weights(l);
     make_units(l);
     count_readers(l);
     absorb_effects(l);

@@ -6,8 +6,6 @@
 // finished list.
 #include "compiler/lower/pass.h"
 
-const char *const segment_name[N_SEGMENTS] = { "clear", "forward", "backward", "update" };
-
 typedef struct Scheduler {
     Lower *l;
     uint32_t *waits;                  // by kernel: operands that do not exist yet
@@ -18,15 +16,31 @@ typedef struct Scheduler {
     Meetings meetings;
 } Scheduler;
 
-// Phases of a segment run one after another. The optimizer comes first; states are written when
-// nobody reads their old value any more; copies of parameters are made when all are new.
+// Phases of a segment run one after another. First what other stages add to gradients, then the
+// optimizer; states are written when nobody reads their old value any more; masters are gathered and packed
+// copies made when all are new; then stages that read another's parameter get it, and pack it.
+static int phase_of_update(const Lower *l, const Kernel *k) {
+    enum { GRADIENTS = INT16_MIN, STATES = 1, PACKS, WEIGHTS, PACKS_OF_COPIES };
+    if (!k->n_units && k->op != PLAN_launch) return PACKS; // gathered masters
+    if (!k->n_units && k->desc.family == FAMILY_PACK)
+        return k->node && l->m->nodes[k->node].op == OP_STATE &&
+                       !lower_owns(l, l->m->nodes[k->node].attr.index)
+                   ? PACKS_OF_COPIES
+                   : PACKS;
+    if (!k->n_units) return 0;
+    const Node *node = model_at(l->m, l->units[k->units[0]].node);
+    if (node->op == OP_ACCUMULATE) return GRADIENTS;
+    if (node->op == OP_UPDATE) return STATES;
+    if (node->op != OP_SEND && node->op != OP_RECV) return 0;
+    return node->attr.cross.when == CROSS_GRADIENT ? GRADIENTS
+           : node->attr.cross.when == CROSS_WEIGHT ? WEIGHTS
+                                                   : 0;
+}
+
 static int phase_of(const Lower *l, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
     if (k->depth < 0) return k->depth;
-    bool copies = k->op != PLAN_launch || k->desc.family == FAMILY_PACK;
-    if (k->segment == SEGMENT_UPDATE && copies) return 2;
-    if (!k->n_units) return 0;
-    return l->m->nodes[l->units[k->units[0]].node].op == OP_UPDATE;
+    return k->segment == SEGMENT_UPDATE ? phase_of_update(l, k) : 0;
 }
 
 static void list_readers(Scheduler *s) {
@@ -277,16 +291,19 @@ bool pass_schedule(Lower *l) {
     // Of each kernel one meeting may precede, and one may end the program.
     l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + 1);
     meet_start(l, &s.meetings);
+    lower_list_rows(l);
     list_readers(&s);
     list_followers(&s);
     int32_t time = 0;
     for (int segment = 0; segment < N_SEGMENTS; segment++) {
         l->segment_first[segment] = time;
+        if (!lower_has_segment(l, segment)) continue;
         fill_late(&s, order, topological(&s, (SegmentKind)segment, order));
         meet_segment(&s.meetings);
         schedule_segment(&s, (SegmentKind)segment, &time);
         // After a program nobody reaches into another's memory.
-        bool last = segment == (l->program == PROGRAM_STEP ? SEGMENT_UPDATE : SEGMENT_FORWARD);
+        bool last = segment == (l->program == PROGRAM_STEP ? SEGMENT_UPDATE
+                                                           : SEGMENT_FORWARD + l->chunks - 1);
         if (last && s.meetings.open) meet(&s, (SegmentKind)segment, time++);
     }
     l->segment_first[N_SEGMENTS] = time;
@@ -298,7 +315,7 @@ bool pass_schedule(Lower *l) {
 void dump_schedule(const Lower *l, Text *out) {
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *kernel = &l->kernels[l->order[t]];
-        text_printf(out, "%u %s %s", t, segment_name[kernel->segment], kernel_word(kernel));
+        text_printf(out, "%u %s %s", t, lower_segment_name(l, kernel->segment), kernel_word(kernel));
         if (kernel->node) text_printf(out, " %s", op_info[l->m->nodes[kernel->node].op].name);
         text_add(out, "\n");
     }

@@ -6,8 +6,6 @@
 // over rows, gradients of parameters and what leaves the program are fp32.
 #include "compiler/lower/pass.h"
 
-enum { WIDE = 64 /* features */ };
-
 static bool is_attention(Op op) {
     return op == OP_ATTEND || op == OP_ATTEND_LSE || op == OP_ATTEND_GRAD;
 }
@@ -107,8 +105,8 @@ void lower_types(Lower *l) {
     Reads *reads = ARENA_ARRAY(l->arena, Reads, m->n_nodes);
     note_reads(l, reads);
     for (uint32_t n = 1; n < m->n_nodes; n++) {
-        bool wide = type_features(&m->nodes[n].type) >= WIDE;
+        bool wide = type_features(&m->nodes[n].type) >= LOWER_WIDE;
         bool only_fp32 = reads[n].any && !reads[n].by_rows;
-        if (wide && !only_fp32 && is_row_value(l, n)) l->info[n].dtype = DTYPE_BF16;
+        if (wide && (!only_fp32 || m->nodes[n].op == OP_RECV) && is_row_value(l, n)) l->info[n].dtype = DTYPE_BF16;
     }
 }

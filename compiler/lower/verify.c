@@ -12,7 +12,7 @@ static bool verify_fuse(Lower *l) {
         const Kernel *kernel = &l->kernels[unit->kernel - 1];
         const Unit *first = &l->units[kernel->units[0]];
         bool post = kernel_has_post(l, kernel);
-        if (unit->part != first->part || unit->depth != first->depth ||
+        if (unit->segment != first->segment || unit->depth != first->depth ||
             (!post && (unit->row != first->row || unit->route != first->route ||
                        (unit->kind == UNIT_KERNEL) != (first->kind == UNIT_KERNEL))))
             return lower_fail(l, unit->node, "internal error: a kernel of unequal units");
@@ -22,9 +22,10 @@ static bool verify_fuse(Lower *l) {
             const Unit *made = &l->units[from];
             if (made->kind == UNIT_NONE)
                 return lower_fail(l, unit->node, "internal error: a read of nothing");
-            if (made->part > unit->part || (made->part == unit->part && made->depth > unit->depth))
+            if (made->segment > unit->segment ||
+                (made->segment == unit->segment && made->depth > unit->depth))
                 return lower_fail(l, unit->node,
-                                  "internal error: a value is read before its part or depth");
+                                  "internal error: a value is read before its segment or depth");
         }
     }
     return true;

@@ -180,7 +180,7 @@ static bool walk(Adj *a, uint32_t n, uint32_t *gradients) {
         Node node = m->nodes[id];
         m->loc = node.loc;
         m->addr = node.addr;
-        a->node = id;
+        m->of = a->node = id;
         a->g = sum_shares(m, a->shares[id]);
         if (!a->g)
             a->failed = true;
@@ -205,6 +205,7 @@ bool model_gradients(Model *m, const uint32_t *roots, const uint32_t *seeds, int
     for (uint32_t i = 0; i < m->n_params; i++) gradients[i] = 0;
     m->part = PART_BACKWARD;
     bool done = plant_seeds(&a, roots, seeds, n_roots) && walk(&a, n, gradients);
+    m->of = 0;
     m->part = part;
     m->addr = addr;
     m->loc = loc;

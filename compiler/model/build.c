@@ -154,6 +154,7 @@ uint32_t model_append(Model *m, const Draft *d) {
         .n_args = (uint8_t)d->n_args,
         .args = m->n_args,
         .addr = m->addr,
+        .of = m->of,
         .type = d->type,
         .attr = d->attr,
         .loc = m->loc,

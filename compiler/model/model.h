@@ -32,6 +32,10 @@ typedef enum Kind { KIND_REAL, KIND_INT, KIND_BOOL, KIND_ROUTE, KIND_EFFECT } Ki
 typedef enum Set { SET_ALL, SET_MICROBATCH, SET_SEQUENCE, SET_GLOBAL, SET_EXPERT } Set;
 typedef enum Precision { PRECISION_OPEN, PRECISION_FP32, PRECISION_BF16, PRECISION_MXFP8 } Precision;
 typedef enum Part { PART_FORWARD, PART_BACKWARD, PART_UPDATE } Part;
+// Transfers between stages of one pair and lane keep to ascending `order`; in the update part they are made
+// before the optimizer (gradients of a parameter that several stages read), with the other values, or
+// when all weights are new.
+typedef enum CrossWhen { CROSS_GRADIENT, CROSS_VALUE, CROSS_WEIGHT } CrossWhen;
 typedef enum Pairs { PAIRS_HALF, PAIRS_ADJACENT } Pairs;
 
 enum { MAX_RANK = 6, MAX_ARGS = 8, MODEL_MAX_HEAD = 1 << 16 /* features of a head */ };
@@ -55,6 +59,7 @@ typedef union Attr {
     int32_t k;                                 // tokens, labels, shift, top_k, one_hot, scatter, embed_w
     uint8_t set;                                                         // row_sum, row_max, n_valid
     uint8_t precision;                                                   // cast
+    struct { int32_t stage /* the other */; uint8_t lane /* PlanLane */, when /* CrossWhen */; uint32_t order; } cross; // send, recv
     uint32_t index;                            // param, state, constant, uniform (address), record, output
 } Attr;
 
@@ -63,6 +68,8 @@ typedef struct Node {
     uint8_t part, n_args;
     uint32_t args; // first operand in model->args
     uint32_t addr; // interned address ("layers.3.ffn"), of the scope or of the parameter itself
+    uint32_t of;   // backward: the node whose adjoint made it, or 0
+    uint16_t chunk; // of a program that was cut into stages: which of its rank's virtual stages
     Type type;
     Attr attr;
     Loc loc;
@@ -117,7 +124,7 @@ typedef struct Model {
     uint32_t logits;                          // [T, vocab]
     int32_t ranks;                            // that divide the tokens of a step; 0 and 1: one
     // The state of the builder: copied into every node made.
-    Loc loc; uint32_t addr; uint8_t part;
+    Loc loc; uint32_t addr; uint8_t part; uint32_t of;
     Diag diag;
 } Model;
 

@@ -17,7 +17,7 @@
 //   PARTIAL    sum (max) over rows: partial records, then a finish  row
 //   INDEX      rows or elements picked through ids, from memory     row (move)
 //   CONTRACT   contraction, attention, table gradient               contraction
-//   BARRIER    the route: needs every row; across: needs every rank  move
+//   BARRIER    needs every row (route), every rank (across) or another stage (recv)   move
 //   EFFECT     writes state that outlives the program; no result    row
 //
 // Semantics, with x, g real unless said otherwise ([..] are feature axes, row axis apart):
@@ -66,6 +66,8 @@
 //   route(ids)     int [T, k] -> route; attr.route. Rows are expert-major, then by token, then by choice;
 //                  id -1 and ids out of range take no row.
 //   dispatch(x, route): [T, k, n..] -> [R, n..]; collect(x, route): [R, n..] -> [T, k, n..], 0 if no row.
+//   send(x), recv: the same value on two stages of a pipeline, attr.cross; made when a program is cut into
+//                  its stages (compiler/lower/cut.c), after which nothing is differentiated.
 //   accumulate(p, g): gradient of parameter p += g. record(x): metric attr.index += x, x rowless scalar
 //                  or vector. update(state, next): after the optimizer. output(x): attr.index-th result.
 
@@ -151,6 +153,9 @@
     OP(DISPATCH, "dispatch", 2, 2, INDEX, dispatch, dispatch, 0)                                   \
     OP(COLLECT, "collect", 2, 2, INDEX, collect, collect, 0)                                       \
     OP(ROUTE, "route", 1, 1, BARRIER, route, none, 0)                                              \
+    /* between stages */                                                                           \
+    OP(RECV, "recv", 0, 0, BARRIER, declared, none, 0)                                             \
+    OP(SEND, "send", 1, 1, EFFECT, effect, none, 0)                                                \
     /* effects */                                                                                  \
     OP(ACCUMULATE, "accumulate", 2, 2, EFFECT, effect, none, 0)                                    \
     OP(RECORD, "record", 1, 1, EFFECT, effect, none, 0)                                            \

@@ -183,6 +183,7 @@ static bool fits_source(const Shape *s) {
         return d->kind == KIND_REAL && d->rank == 0 &&
                ((s->attr->set == SET_MICROBATCH && d->row == ROW_NONE) ||
                 (s->attr->set == SET_SEQUENCE && d->row == ROW_S));
+    case OP_RECV: return d->kind <= KIND_BOOL;
     case OP_INV_STEP: return d->kind == KIND_REAL && d->row == ROW_NONE && d->rank == 0;
     default: return false;
     }

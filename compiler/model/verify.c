@@ -137,7 +137,8 @@ static bool verify_effects(Model *m) {
                               (long long)numbers);
             }
         }
-        if (n->op == OP_ACCUMULATE && accumulated[m->nodes[model_arg(m, id, 0)].attr.index]++) {
+        if (n->op == OP_ACCUMULATE && n->part != PART_UPDATE &&
+            accumulated[m->nodes[model_arg(m, id, 0)].attr.index]++) {
             return broken(m, id, "a second gradient for one parameter");
         }
     }
@@ -228,6 +229,7 @@ void model_renumber(Model *m, const uint32_t *order, uint32_t n) {
         node->args = n_args;
         n_args += node->n_args;
         node->type.route = map[node->type.route];
+        node->of = map[node->of];
     }
     m->nodes = nodes;
     m->n_nodes = m->cap_nodes = n + 1;

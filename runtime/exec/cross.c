@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions that cross ranks. Most transports work in the host's memory: where kernels do not, what is
-// sent comes out of the device first and what is received goes in, through two buffers made for it.
+// sent comes out of the device first and what is received goes in, through two buffers made for it;
+// messages have one for each instruction and slot, since a send only begins.
 // One that works on the device is given addresses there, and what it does is queued like a launch.
 //
 // A send only begins. What it sends is not written before the next row of its segment and slot: that
@@ -14,6 +15,29 @@ static const PlanBuffer *operand_buffer(const PlanProgram *program, const PlanIn
 // Whether the transport takes the addresses that kernels have.
 static bool reaches(const Exec *exec) {
     return exec->api->on_host || exec->comm->api->on_device;
+}
+
+// Programs share them: all messages of one have been taken when it ends.
+static Status make_copies(Exec *exec) {
+    const Plan *plan = exec->plan;
+    exec->copy_at = ARENA_ARRAY(exec->arena, int64_t *, plan->n_programs);
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        int64_t at = 0;
+        exec->copy_at[p] = ARENA_ARRAY(exec->arena, int64_t, program->n_instrs + 1);
+        for (uint32_t i = 0; i < program->n_instrs; i++) {
+            if (program->instrs[i].op != PLAN_send) continue;
+            exec->copy_at[p][i] = at;
+            at += round_up(operand_buffer(program, &program->instrs[i], 0)->bytes, PLAN_GRAIN) *
+                  plan_slots(program);
+        }
+        exec->copies_bytes = max_i64(exec->copies_bytes, at);
+    }
+    void *copies = NULL;
+    if (exec->copies_bytes)
+        TRY(exec->api->alloc_host(exec->device, exec->copies_bytes, "what goes to other stages", &copies));
+    exec->copies = copies;
+    return OK;
 }
 
 Status cross_create(Exec *exec) {
@@ -35,6 +59,7 @@ Status cross_create(Exec *exec) {
     }
     exec->sends = ARENA_ARRAY(exec->arena, Send, sends + 1);
     if (reaches(exec)) return OK;
+    TRY(make_copies(exec));
     exec->bounce_bytes = bytes;
     for (int i = 0; bytes && i < COUNT_OF(exec->bounce); i++)
         TRY(exec->api->alloc_host(exec->device, bytes, "what other ranks send", &exec->bounce[i]));
@@ -42,6 +67,8 @@ Status cross_create(Exec *exec) {
 }
 
 void cross_release(Exec *exec) {
+    if (exec->device && exec->copies)
+        exec->api->release_host(exec->device, exec->copies, exec->copies_bytes);
     for (int i = 0; exec->device && i < COUNT_OF(exec->bounce); i++)
         if (exec->bounce[i])
             exec->api->release_host(exec->device, exec->bounce[i], exec->bounce_bytes);
@@ -95,15 +122,17 @@ Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, cons
             out = writes ? operand_buffer(program, instr, reads)->bytes : 0;
     if (!direct) TRY(exec->api->synchronize(exec->device));
     if (!direct && reads) {
-        TRY(exec->api->copy_out(exec->device, exec->bounce[0], from, in));
+        void *out_of = exec->bounce[0];
+        if (instr->op == PLAN_send)
+            out_of = exec->copies + exec->copy_at[number][i] + row->slot * round_up(in, PLAN_GRAIN);
+        TRY(exec->api->copy_out(exec->device, out_of, from, in));
         TRY(exec->api->synchronize(exec->device));
-        from = exec->bounce[0];
+        from = out_of;
     }
     if (!direct && writes) into = exec->bounce[1];
     TRY(move(exec, instr, from, into, reads ? in : out, &ticket));
     if (!direct && writes) TRY(exec->api->copy_in(exec->device, to, into, out));
     if (instr->op != PLAN_send) return OK;
-    if (!direct) return exec->comm->api->sent(exec->comm, ticket); // the bounce buffer is shared
     exec->sends[exec->n_sends++] = (Send){ row->segment, row->slot, ticket };
     return OK;
 }

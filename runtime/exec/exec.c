@@ -25,21 +25,41 @@ static Status map_regions(Exec *exec, bool small_pages) {
     return OK;
 }
 
+static bool has_slots(const PlanProgram *program, const PlanInstr *instr) {
+    for (uint32_t k = 0; k < instr->n_operands; k++)
+        if (program->buffers[program->operands[instr->operands + k].buffer].n_further) return true;
+    return false;
+}
+
+// Addresses of an instruction's operands in a slot, of each trip in turn.
+static void *const *bind(Exec *exec, uint32_t number, uint32_t i, int32_t slot) {
+    const PlanProgram *program = &exec->plan->programs[number];
+    const PlanInstr *instr = &program->instrs[i];
+    const PlanRepeat *repeat = plan_repeat(program, i);
+    uint32_t n = instr->n_operands, trips = repeat ? (uint32_t)repeat->trip : 1;
+    void **args = ARENA_ARRAY(exec->arena, void *, (size_t)n * trips + 1);
+    for (uint32_t k = 0; k < n * trips; k++) {
+        const PlanOperand *operand = &program->operands[instr->operands + k % n];
+        const PlanBuffer *b = &program->buffers[operand->buffer];
+        bool remote = operand_is_remote(operand->mode);
+        int64_t at = plan_offset(b, slot) + operand->offset;
+        if (remote) // its table, of this slot
+            at = exec->tables[number][instr->operands + k % n] +
+                 (b->n_further ? slot * 8 * comm_members(exec->comm, (PlanGroup)operand->group) : 0);
+        args[k] = exec->regions[b->region] + at + k / n * operand->step;
+    }
+    return args;
+}
+
 static void expand_program(Exec *exec, uint32_t number) {
     const PlanProgram *program = &exec->plan->programs[number];
+    int32_t slots = plan_slots(program);
     Launch *launches = exec->launches[number] = ARENA_ARRAY(exec->arena, Launch, program->n_instrs);
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        const PlanRepeat *repeat = plan_repeat(program, i);
-        uint32_t n = instr->n_operands, trips = repeat ? (uint32_t)repeat->trip : 1;
-        void **args = ARENA_ARRAY(exec->arena, void *, (size_t)n * trips + 1);
-        for (uint32_t k = 0; k < n * trips; k++) {
-            const PlanOperand *operand = &program->operands[instr->operands + k % n];
-            const PlanBuffer *b = &program->buffers[operand->buffer];
-            bool remote = operand_is_remote(operand->mode);
-            int64_t at = remote ? exec->tables[number][instr->operands + k % n] : b->offset + operand->offset;
-            args[k] = exec->regions[b->region] + at + k / n * operand->step;
-        }
+        void *const **args = ARENA_ARRAY(exec->arena, void *const *, slots);
+        for (int32_t slot = 0; slot < slots; slot++)
+            args[slot] = slot && !has_slots(program, instr) ? args[0] : bind(exec, number, i, slot);
         bool launch = instr->op == PLAN_launch;
         launches[i] = (Launch){ launch ? &exec->kernels[instr->kernel] : NULL, args };
     }
@@ -133,10 +153,12 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
     exec->graphs = ARENA_ARRAY(arena, DeviceGraph *, plan->n_programs);
+    if (options->poison) exec->poisons = ARENA_ARRAY(arena, Poison, plan->n_programs);
     exec->graph_nodes = ARENA_ARRAY(arena, int, plan->n_programs);
     if (options->profile) exec->seconds = ARENA_ARRAY(arena, double *, plan->n_programs);
     for (uint32_t i = 0; i < plan->n_programs; i++) {
         expand_program(exec, i);
+        if (options->poison) poison_program(exec, i);
         TRY(stage_program(exec, i));
         if (options->profile)
             exec->seconds[i] = ARENA_ARRAY(arena, double, plan->programs[i].n_instrs);
@@ -199,7 +221,7 @@ static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t
 static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, const PlanRow *row) {
     const Launch *launch = &exec->launches[number][i];
     const PlanProgram *program = &exec->plan->programs[number];
-    void *const *args = launch->args + (size_t)trip * program->instrs[i].n_operands;
+    void *const *args = launch->args[row->slot] + (size_t)trip * program->instrs[i].n_operands;
     together_at(exec, program, i, row);
     fence_operands(exec, program, i, args, false);
     if (!launch->kernel) TRY(cross_run(exec, number, i, args, row));
@@ -226,15 +248,6 @@ Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
     return OK;
 }
 
-// A NaN as a float, far out of any range as an index.
-static Status poison_act(Exec *exec) {
-    enum { NOT_A_NUMBER = 0x7fc00000 };
-    TRY(window_poison(exec, NOT_A_NUMBER));
-    if (!exec->regions[REGION_act]) return OK;
-    return exec->api->fill(exec->device, exec->regions[REGION_act], NOT_A_NUMBER,
-                           exec->plan->region_bytes[REGION_act]);
-}
-
 static Status zero_metrics(Exec *exec, const PlanProgram *program) {
     for (uint32_t i = 0; i < program->n_metrics; i++) {
         const PlanBuffer *b = &program->buffers[program->metrics[i].buffer];
@@ -252,15 +265,19 @@ static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
     int32_t filled = -1; // microbatch whose inputs are there
     for (uint32_t r = 0; r < program->n_rows; r++) {
         const PlanRow *row = &program->rows[r];
-        const PlanSegment *segment = &program->segments[row->segment];
         if (row->microbatch > filled) {
             filled = row->microbatch;
+            if (on_host) exec->slot = row->slot;
             if (on_host && fill) TRY(fill(user, exec, program, filled));
-            if (!on_host) TRY(stage_in(exec, number, filled));
+            if (!on_host) TRY(stage_in(exec, number, filled, row->slot));
         }
-        if (exec->poison && !strcmp(segment->name, "forward")) TRY(poison_act(exec));
+        if (exec->poison) {
+            TRY(cross_settle(exec, row)); // what was sent is held until then
+            TRY(poison_row(exec, number, r));
+        }
         TRY(exec_run_row(exec, number, row));
     }
+    if (on_host) exec->slot = 0;
     TRY(cross_settle(exec, NULL));
     return stage_out(exec, number);
 }
@@ -318,7 +335,8 @@ void *exec_buffer(const Exec *exec, const PlanProgram *program, uint32_t buffer)
         char *input = stage_input(exec, exec_number(exec, program), b);
         if (input) return input;
     }
-    return exec->images[b->region] + b->offset;
+    int32_t slot = exec->api->on_host && b->region == REGION_io ? exec->slot : 0;
+    return exec->images[b->region] + plan_offset(b, slot);
 }
 
 void *exec_input(const Exec *exec, const PlanProgram *program, InputKind kind, int32_t k) {

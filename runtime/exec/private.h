@@ -9,13 +9,14 @@
 
 typedef struct Launch {
     const DeviceKernel *kernel;
-    void *const *args; // of each trip in turn
+    void *const *const *args; // by slot: of each trip in turn
 } Launch;
 
 // Bytes of io that a run copies as one: neighbours, or all but padding apart.
 typedef struct Span {
     int64_t at, bytes; // in io
     int64_t slot_at;   // in a slot of the stage; of inputs
+    uint32_t buffer;   // of inputs: the first
 } Span;
 
 // How a program's inputs and results travel where kernels do not work in the host's memory. Each
@@ -28,6 +29,15 @@ typedef struct Stage {
     Span *in, *out;
     uint32_t n_in, cap_in, n_out, cap_out;
 } Stage;
+
+// Bytes of act that hold nothing when a row begins.
+typedef struct Gap {
+    int64_t at, bytes;
+} Gap;
+typedef struct Poison {
+    Gap *gaps;
+    uint32_t n, cap, *first; // first: by row, and the end
+} Poison;
 
 // A message under way.
 typedef struct Send {
@@ -49,7 +59,7 @@ struct Exec {
     Launch **launches;        // per program, per instruction
     double **seconds;         // the same; NULL unless profiled
     Stage *stages;            // per program
-    int slot;                 // that exec_input shows
+    int slot;                 // that exec_input shows: on a CPU of the plan, else of the stage
     DeviceGraph **graphs;     // per program, NULL: not recorded
     int *graph_nodes;
     Comm *comm, *own_comm;    // own: made here, of one rank
@@ -65,6 +75,9 @@ struct Exec {
     DeviceHandle *windows;    // of the ranks of dp, and where they lie here; of devices
     void **peers;
     int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
+    Poison *poisons;          // per program; NULL: not asked for
+    char *copies;             // where kernels do not work in the host's memory: what is being sent
+    int64_t copies_bytes, **copy_at; // copy_at: per program, by instruction: of slot 0
     Held held;                // what lies on the device
 };
 
@@ -88,6 +101,11 @@ Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, 
 Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
 Status cross_wait(Exec *exec); // until the device has done what it was given
 
+/* poison.c */
+void poison_program(Exec *exec, uint32_t number);
+// What lives across no row is not a number when a row begins.
+Status poison_row(Exec *exec, uint32_t number, uint32_t row);
+
 /* window.c: region sym */
 Status window_open(Exec *exec);
 Status window_poison(Exec *exec, uint32_t word);  // all ranks of dp together
@@ -99,7 +117,7 @@ Status stage_program(Exec *exec, uint32_t number);
 void stage_release(Exec *exec);
 Status stage_fill(Exec *exec, uint32_t number, ExecFill fill, void *user); // the slots
 Status stage_begin(Exec *exec);                   // scalars go in
-Status stage_in(Exec *exec, uint32_t number, int microbatch);
+Status stage_in(Exec *exec, uint32_t number, int microbatch, int32_t slot);
 Status stage_out(Exec *exec, uint32_t number);    // metrics, outputs and scalars come out
 // Where the inputs of the slot lie that is shown; NULL if the buffer is no input.
 char *stage_input(const Exec *exec, uint32_t number, const PlanBuffer *buffer);

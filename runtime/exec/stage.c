@@ -49,14 +49,16 @@ void stage_release(Exec *exec) {
 /* Spans --------------------------------------------------------------------------------------- */
 
 // Adds a buffer to spans in order of address. `gap`: how far the next may begin behind the last.
-static void add_span(Arena *arena, const PlanBuffer *buffer, int64_t gap, Span **spans, uint32_t *n,
-                     uint32_t *cap) {
+static void add_span(Arena *arena, const PlanProgram *program, const PlanBuffer *buffer, int64_t gap,
+                     Span **spans, uint32_t *n, uint32_t *cap) {
     Span *last = *n ? &(*spans)[*n - 1] : NULL;
     if (last && buffer->offset - (last->at + last->bytes) <= gap) {
         last->bytes = max_i64(last->bytes, buffer->offset + buffer->bytes - last->at);
         return;
     }
-    *ARENA_PUSH(arena, *spans, *n, *cap) = (Span){ .at = buffer->offset, .bytes = buffer->bytes };
+    *ARENA_PUSH(arena, *spans, *n, *cap) = (Span){ .at = buffer->offset,
+                                                   .bytes = buffer->bytes,
+                                                   .buffer = (uint32_t)(buffer - program->buffers) };
 }
 
 // The buffer of lowest address at or behind `from` among those listed; NULL: none.
@@ -72,7 +74,8 @@ static const PlanBuffer *next_buffer(const PlanProgram *program, const uint32_t 
 }
 
 // Padding between inputs may travel with them: the slots hold zeros there. Padding between results
-// has never been written on the device and stays there.
+// has never been written on the device and stays there. Where microbatches have inputs of their own on
+// the device, each travels alone.
 static void find_spans(Exec *exec, const PlanProgram *program, Stage *stage) {
     uint32_t n_out = program->n_metrics + program->n_outputs;
     uint32_t *in = ARENA_ARRAY(exec->arena, uint32_t, program->n_inputs + 1),
@@ -82,11 +85,12 @@ static void find_spans(Exec *exec, const PlanProgram *program, Stage *stage) {
     for (uint32_t i = 0; i < program->n_outputs; i++)
         out[program->n_metrics + i] = program->outputs[i].buffer;
     const PlanBuffer *b;
+    int64_t gap = plan_slots(program) > 1 ? -1 : PLAN_GRAIN - 1;
     for (int64_t from = 0; (b = next_buffer(program, in, program->n_inputs, from));
          from = b->offset + 1)
-        add_span(exec->arena, b, PLAN_GRAIN - 1, &stage->in, &stage->n_in, &stage->cap_in);
+        add_span(exec->arena, program, b, gap, &stage->in, &stage->n_in, &stage->cap_in);
     for (int64_t from = 0; (b = next_buffer(program, out, n_out, from)); from = b->offset + 1)
-        add_span(exec->arena, b, 0, &stage->out, &stage->n_out, &stage->cap_out);
+        add_span(exec->arena, program, b, 0, &stage->out, &stage->n_out, &stage->cap_out);
 }
 
 Status stage_program(Exec *exec, uint32_t number) {
@@ -149,11 +153,13 @@ Status stage_begin(Exec *exec) {
                               exec->images[REGION_scalars], N_SCALARS * sizeof(float));
 }
 
-Status stage_in(Exec *exec, uint32_t number, int microbatch) {
+Status stage_in(Exec *exec, uint32_t number, int microbatch, int32_t slot) {
+    const PlanProgram *program = &exec->plan->programs[number];
     const Stage *stage = &exec->stages[number];
     for (uint32_t i = 0; i < stage->n_in; i++) {
         const Span *span = &stage->in[i];
-        TRY(exec->api->copy_in(exec->device, exec->regions[REGION_io] + span->at,
+        int64_t at = plan_offset(&program->buffers[span->buffer], slot);
+        TRY(exec->api->copy_in(exec->device, exec->regions[REGION_io] + at,
                                stage->slots + microbatch * stage->slot_bytes + span->slot_at,
                                span->bytes));
     }

@@ -11,7 +11,7 @@ static int in_stage(const Comm *comm, PlanGroup group, int member) {
     return 0; // every group of a put or a get lies in a stage: plan_check
 }
 
-static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffer *buffer,
+static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffer *buffer, int32_t slot,
                          void *const *peers, int64_t at) {
     PlanGroup group = (PlanGroup)operand->group;
     int n = comm_members(exec->comm, group);
@@ -24,7 +24,7 @@ static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffe
                                "  hint: they are on two nodes; keep ep within one, or use the "
                                "transport in blocks",
                                exec->comm->rank, comm_world_rank(exec->comm, group, i));
-        table[i] = (int64_t)(uintptr_t)window + buffer->offset;
+        table[i] = (int64_t)(uintptr_t)window + plan_offset(buffer, slot);
     }
     return exec->api->copy_in(exec->device, exec->regions[REGION_sym] + at, table, 8 * n);
 }
@@ -40,8 +40,11 @@ static Status fill_tables(Exec *exec, void *const *peers) {
             const PlanOperand *operand = &program->operands[i];
             if (!operand_is_remote(operand->mode)) continue;
             exec->tables[p][i] = at;
-            TRY(fill_table(exec, operand, &program->buffers[operand->buffer], peers, at));
-            at += 8 * comm_members(exec->comm, (PlanGroup)operand->group);
+            const PlanBuffer *buffer = &program->buffers[operand->buffer];
+            for (int32_t slot = 0; slot <= buffer->n_further; slot++) {
+                TRY(fill_table(exec, operand, buffer, slot, peers, at));
+                at += 8 * comm_members(exec->comm, (PlanGroup)operand->group);
+            }
         }
     }
     return exec->api->synchronize(exec->device);

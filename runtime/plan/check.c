@@ -15,12 +15,14 @@
 //   launch      number, types and constness of operands as the kernel's entry has them
 //   crossing    what crosses ranks: number, modes and sizes of operands; another stage; not in repeats
 //   alias       no buffer twice in an instruction that writes it
-//   rows        once before, each microbatch in order, once after; every segment; names of a step
+//   rows        once before, each microbatch in order, once after; every segment; names of a step. Of a
+//               pipeline's stage: each segment in every microbatch once, microbatches in order; forward,
+//               backward, gradients of weights; a slot is one microbatch's until its last row
 //   repeats     lie in one segment, ascending, apart; what their operands step over they step over
 //               in whole; what is written in steps is read in steps, what each trip writes anew
 //               only inside; every buffer of act they touch lives through all of it
 //   lives       accesses lie inside [first, last]
-//   clash       no two buffers of act, or of sym, share bytes while both live; act's size and lower bound
+//   clash       over all rows, no two buffers of act, or of sym, share bytes while both live; act's size and lower bound
 //   remote      what other ranks read and write lies in sym; between uses of its bytes by several ranks,
 //               over all rows, the ranks meet
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
@@ -35,7 +37,7 @@
 //   packed      copies are what program "pack" makes, apart, and made again by a step that changes
 //               their weights
 //
-// check.c has the plan's tables, check_program.c a program's form, check_crossing.c what crosses
+// check.c has the plan's tables, check_program.c a program's form, check_rows.c rows of a pipeline, check_crossing.c what crosses
 // ranks, check_remote.c what they read and write of each other, check_buckets.c parameters that they
 // share, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
@@ -363,8 +365,9 @@ static Status check_regions(const Plan *plan) {
         const PlanProgram *program = &plan->programs[p];
         for (uint32_t i = 0; i < program->n_buffers; i++) {
             const PlanBuffer *buffer = &program->buffers[i];
-            int64_t end = buffer->offset + buffer->bytes;
-            need[buffer->region] = max_i64(need[buffer->region], end);
+            for (int32_t slot = 0; slot <= buffer->n_further; slot++)
+                need[buffer->region] =
+                    max_i64(need[buffer->region], plan_offset(buffer, slot) + buffer->bytes);
         }
     }
     for (uint32_t i = 0; i < plan->n_buckets; i++) {

@@ -32,6 +32,10 @@ typedef struct ProgramCheck {
     bool is_step, is_pack;
     uint8_t *phase;         // per instruction, after check_rows
     int32_t n_microbatches; // that the rows run
+    int32_t slots;          // that the rows use, before they have been checked
+    bool pipelined;         // rows may interleave microbatches: a stage of several
+    bool *precedes;         // [segments][segments]: in every microbatch? of a pipelined program
+    uint32_t *segment;      // per instruction
 } ProgramCheck;
 
 // NULL when it has none: a program without operands has no table of them.
@@ -41,6 +45,8 @@ static inline const PlanOperand *check_operands(const PlanProgram *program,
 }
 
 Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratch);
+/* check_rows.c */
+Status check_pipelined_rows(ProgramCheck *c);
 /* check_memory.c */
 Status check_lives(const ProgramCheck *c);
 Status check_clashes(const ProgramCheck *c);

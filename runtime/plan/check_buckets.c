@@ -131,6 +131,7 @@ typedef struct Shards {
     const ProgramCheck *c;
     uint32_t *landed; // by bucket: buffer that its gradients were exchanged into, + 1
     bool *done;       // by bucket: its shard holds the sum
+    bool read;        // sums have been
     bool *gathered;   // by bucket: its weights hold the new masters
 } Shards;
 
@@ -206,8 +207,21 @@ static Status check_all_summed(const Shards *s, uint32_t number) {
     return OK;
 }
 
-static Status check_write(Shards *s, uint32_t number, const PlanBuffer *to) {
+// What another stage adds to the gradient of a parameter that both read comes before all else.
+static Status check_added(const Shards *s, uint32_t number, const PlanBuffer *to) {
+    for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
+        const PlanBucket *bucket = &s->c->plan->buckets[i];
+        if (overlaps(to, bucket->offset, bucket->bytes) && (s->landed[i] || s->read))
+            REFUSE_SHARDS(s->c, number, "expected \"%s\" to be added to before gradients of bucket %u are read",
+                          to->name, i);
+    }
+    return OK;
+}
+
+static Status check_write(Shards *s, uint32_t number, const PlanBuffer *to, uint8_t mode) {
     const Plan *plan = s->c->plan;
+    if (to->region == REGION_grads && mode == OPERAND_ADD && s->c->pipelined)
+        return check_added(s, number, to);
     if (to->region == REGION_grads) return check_sum(s, number, to);
     if (to->region == REGION_master) {
         memset(s->gathered, 0, plan->n_buckets * sizeof *s->gathered);
@@ -226,8 +240,9 @@ static Status check_write(Shards *s, uint32_t number, const PlanBuffer *to) {
 }
 
 // Sums lie at the front of grads: only they, or what is exchanged, are read after the microbatches.
-static Status check_read(const Shards *s, uint32_t number, const PlanBuffer *from) {
+static Status check_read(Shards *s, uint32_t number, const PlanBuffer *from) {
     if (from->region != REGION_grads || s->c->program->instrs[number].op == PLAN_exchange) return OK;
+    s->read = true;
     if (from->offset + from->bytes > plan_master_bytes(s->c->plan))
         REFUSE_SHARDS(s->c, number, "expected to read sums, the first %lld bytes of grads, found \"%s\"",
                       (long long)plan_master_bytes(s->c->plan), from->name);
@@ -237,8 +252,10 @@ static Status check_read(const Shards *s, uint32_t number, const PlanBuffer *fro
 Status check_shards(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     uint32_t n = c->plan->n_buckets;
-    Shards s = { c, ARENA_ARRAY(c->scratch, uint32_t, n), ARENA_ARRAY(c->scratch, bool, n),
-                 ARENA_ARRAY(c->scratch, bool, n) };
+    Shards s = { .c = c,
+                 .landed = ARENA_ARRAY(c->scratch, uint32_t, n),
+                 .done = ARENA_ARRAY(c->scratch, bool, n),
+                 .gathered = ARENA_ARRAY(c->scratch, bool, n) };
     Spans masters = { 0 };
     for (uint32_t i = 0; i < n; i++)
         s.done[i] = c->plan->buckets[i].sharded || members(c->plan, &c->plan->buckets[i]) == 1;
@@ -246,12 +263,12 @@ Status check_shards(const ProgramCheck *c) {
         if (c->phase[i] != PHASE_AFTER) continue;
         for (uint32_t k = 0; k < program->instrs[i].n_operands; k++) {
             const PlanBuffer *buffer = operand_buffer(c, i, k);
-            bool reads = program->operands[program->instrs[i].operands + k].mode == OPERAND_READ;
-            if (reads) {
+            uint8_t mode = program->operands[program->instrs[i].operands + k].mode;
+            if (mode == OPERAND_READ) {
                 TRY(check_read(&s, i, buffer));
                 continue;
             }
-            TRY(check_write(&s, i, buffer));
+            TRY(check_write(&s, i, buffer, mode));
             if (buffer->region == REGION_master)
                 spans_add(&masters, c->scratch, buffer->offset, buffer->bytes);
         }

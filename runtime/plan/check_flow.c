@@ -61,30 +61,41 @@ static Status take_role(const ProgramCheck *c, uint8_t *roles, uint32_t buffer, 
     return OK;
 }
 
+typedef struct Place {
+    const PlanBuffer *buffer;
+    int64_t offset;
+} Place;
+
 static int by_offset(const void *left, const void *right) {
-    const PlanBuffer *a = *(const PlanBuffer *const *)left, *b = *(const PlanBuffer *const *)right;
+    const Place *a = left, *b = right;
     return (a->offset > b->offset) - (a->offset < b->offset);
 }
 
+// Every slot of a microbatch has inputs of its own.
 static Status check_io_apart(const ProgramCheck *c, const uint8_t *roles) {
     const PlanProgram *program = c->program;
-    const PlanBuffer **io = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
+    Place *io = ARENA_ARRAY(c->scratch, Place, (size_t)program->n_buffers * (size_t)c->slots);
     uint32_t n = 0;
     for (uint32_t i = 0; i < program->n_buffers; i++) {
-        if (program->buffers[i].region != REGION_io) continue;
-        io[n++] = &program->buffers[i];
+        const PlanBuffer *buffer = &program->buffers[i];
+        if (buffer->region != REGION_io) continue;
+        for (int32_t slot = 0; slot <= buffer->n_further; slot++)
+            io[n++] = (Place){ buffer, plan_offset(buffer, slot) };
         if (!roles[i]) {
-            REFUSE_BUFFER(c, "interface", &program->buffers[i],
-                          "expected an input, metric or output%s", ", found none");
+            REFUSE_BUFFER(c, "interface", buffer, "expected an input, metric or output%s",
+                          ", found none");
         }
+        if (roles[i] == ROLE_INPUT ? buffer->n_further != c->slots - 1 : buffer->n_further)
+            REFUSE_BUFFER(c, "interface", buffer, "expected a place for each of %d slots if an input, "
+                          "else one, found %d", c->slots, 1 + buffer->n_further);
     }
     if (n) qsort(io, n, sizeof *io, by_offset);
     for (uint32_t i = 1; i < n; i++) {
-        int64_t end = io[i - 1]->offset + io[i - 1]->bytes;
-        if (io[i]->offset < end) {
-            REFUSE_BUFFER(c, "interface", io[i],
-                          "expected to begin after \"%s\" at %lld, found %lld", io[i - 1]->name,
-                          (long long)end, (long long)io[i]->offset);
+        int64_t end = io[i - 1].offset + io[i - 1].buffer->bytes;
+        if (io[i].offset < end) {
+            REFUSE_BUFFER(c, "interface", io[i].buffer,
+                          "expected to begin after \"%s\" at %lld, found %lld", io[i - 1].buffer->name,
+                          (long long)end, (long long)io[i].offset);
         }
     }
     return OK;
@@ -158,6 +169,7 @@ typedef struct Flow {
     const ProgramCheck *c;
     uint8_t *roles;
     uint8_t *written; // per buffer: 1 + phase of its writes so far, 0: none
+    uint32_t *maker;  // per buffer: the instruction of its last write
 } Flow;
 
 static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *operand) {
@@ -173,6 +185,12 @@ static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *o
                 c, "order", number, buffer,
                 written ? "expected a write earlier in the same microbatch, found one in other rows"
                         : "expected a write earlier in the same microbatch, found none");
+        }
+        if (c->pipelined) {
+            uint32_t from = c->segment[flow->maker[operand->buffer]], to = c->segment[number];
+            if (from != to && !c->precedes[from * c->program->n_segments + to])
+                REFUSE_ACCESS(c, "order", number, buffer,
+                              "expected the row that writes it before this one in every microbatch");
         }
         break;
     case REGION_io:
@@ -256,6 +274,7 @@ Status check_order(const ProgramCheck *c) {
         .c = c,
         .roles = arena_alloc(c->scratch, program->n_buffers),
         .written = arena_alloc(c->scratch, program->n_buffers),
+        .maker = ARENA_ARRAY(c->scratch, uint32_t, program->n_buffers),
     };
     TRY(fill_roles(c, flow.roles));
     for (uint32_t i = 0; i < program->n_instrs; i++) {
@@ -268,6 +287,7 @@ Status check_order(const ProgramCheck *c) {
             if (!operand_writes(operands[j].mode)) continue;
             TRY(check_write(&flow, i, &operands[j]));
             flow.written[operands[j].buffer] = 1 + c->phase[i];
+            flow.maker[operands[j].buffer] = i;
         }
     }
     return check_written(&flow);
@@ -277,7 +297,7 @@ Status check_order(const ProgramCheck *c) {
 
 typedef struct StepSpans {
     Spans cleared[N_REGIONS]; // > before the microbatches
-    Spans added;              // gradients written by a microbatch
+    Spans added;              // gradients written by a microbatch, or added by another stage
     Spans updated;            // masters written after them
 } StepSpans;
 
@@ -294,7 +314,8 @@ static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
                 spans_add(&spans->cleared[buffer->region], c->scratch, buffer->offset,
                           buffer->bytes);
             }
-            if (phase == PHASE_BODY && buffer->region == REGION_grads) {
+            bool adds = phase == PHASE_BODY || (c->pipelined && operand->mode == OPERAND_ADD);
+            if (adds && buffer->region == REGION_grads) {
                 spans_add(&spans->added, c->scratch, buffer->offset, buffer->bytes);
             }
             if (phase == PHASE_AFTER && buffer->region == plan_master(c->plan)) {

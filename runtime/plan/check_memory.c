@@ -40,27 +40,33 @@ Status check_lives(const ProgramCheck *c) {
 
 /* Clashes ------------------------------------------------------------------------------------- */
 
-// Sweep over time. `live` holds the buffers alive now by address; since they do not overlap, a
-// newcomer can only clash with its two neighbours.
+// Sweep over time. `live` holds what is alive now by address; since it does not overlap, a newcomer
+// can only clash with its two neighbours.
+typedef struct Tenant {
+    const PlanBuffer *buffer;
+    int32_t slot; // -1: there is only one
+    int64_t offset, first, last;
+} Tenant;
+
 typedef struct Sweep {
     const ProgramCheck *c;
-    const PlanBuffer **live;
+    const Tenant **live;
     uint32_t n_live;
     int64_t bytes, rounded; // alive now: as they are; in whole grains
     int64_t max_bytes, max_rounded, end;
 } Sweep;
 
 static int by_first(const void *left, const void *right) {
-    const PlanBuffer *a = *(const PlanBuffer *const *)left, *b = *(const PlanBuffer *const *)right;
+    const Tenant *a = *(const Tenant *const *)left, *b = *(const Tenant *const *)right;
     return (a->first > b->first) - (a->first < b->first);
 }
 
 static int by_last(const void *left, const void *right) {
-    const PlanBuffer *a = *(const PlanBuffer *const *)left, *b = *(const PlanBuffer *const *)right;
+    const Tenant *a = *(const Tenant *const *)left, *b = *(const Tenant *const *)right;
     return (a->last > b->last) - (a->last < b->last);
 }
 
-// Index of the first live buffer at or above `offset`.
+// Index of the first live tenant at or above `offset`.
 static uint32_t live_at(const Sweep *sweep, int64_t offset) {
     uint32_t low = 0, high = sweep->n_live;
     while (low < high) {
@@ -73,55 +79,87 @@ static uint32_t live_at(const Sweep *sweep, int64_t offset) {
     return low;
 }
 
-static Status clash(const Sweep *sweep, const PlanBuffer *a, const PlanBuffer *b) {
-    REFUSE("clash",
-           "program \"%s\": expected buffers that live at once apart, found \"%s\" (bytes "
-           "%lld..%lld, life "
-           "%d..%d) and \"%s\" (bytes %lld..%lld, life %d..%d)",
-           sweep->c->program->name, a->name, (long long)a->offset,
-           (long long)(a->offset + a->bytes), a->first, a->last, b->name, (long long)b->offset,
-           (long long)(b->offset + b->bytes), b->first, b->last);
+static void describe_tenant(const Tenant *t, Text *out) {
+    text_printf(out, "\"%s\"%s", t->buffer->name, t->slot < 0 ? "" : " of slot ");
+    if (t->slot >= 0) text_printf(out, "%d", t->slot);
+    text_printf(out, " (bytes %lld..%lld, life %lld..%lld)", (long long)t->offset,
+                (long long)(t->offset + t->buffer->bytes), (long long)t->first, (long long)t->last);
 }
 
-static Status sweep_in(Sweep *sweep, const PlanBuffer *buffer) {
-    uint32_t at = live_at(sweep, buffer->offset);
-    if (at < sweep->n_live && buffer->offset + buffer->bytes > sweep->live[at]->offset) {
-        return clash(sweep, sweep->live[at], buffer);
+static Status clash(const Sweep *sweep, const Tenant *a, const Tenant *b) {
+    Text first = { 0 }, second = { 0 };
+    describe_tenant(a, &first);
+    describe_tenant(b, &second);
+    Status status = status_fail(ERR_FORMAT,
+                                "plan check, clash: program \"%s\": expected buffers that live at once "
+                                "apart, found %s and %s",
+                                sweep->c->program->name, text_cstr(&first), text_cstr(&second));
+    text_finish(&first);
+    text_finish(&second);
+    return status;
+}
+
+static Status sweep_in(Sweep *sweep, const Tenant *tenant) {
+    uint32_t at = live_at(sweep, tenant->offset);
+    int64_t bytes = tenant->buffer->bytes;
+    if (at < sweep->n_live && tenant->offset + bytes > sweep->live[at]->offset) {
+        return clash(sweep, sweep->live[at], tenant);
     }
-    if (at > 0 && sweep->live[at - 1]->offset + sweep->live[at - 1]->bytes > buffer->offset) {
-        return clash(sweep, sweep->live[at - 1], buffer);
+    if (at > 0 && sweep->live[at - 1]->offset + sweep->live[at - 1]->buffer->bytes > tenant->offset) {
+        return clash(sweep, sweep->live[at - 1], tenant);
     }
     memmove(sweep->live + at + 1, sweep->live + at, (sweep->n_live - at) * sizeof *sweep->live);
-    sweep->live[at] = buffer;
+    sweep->live[at] = tenant;
     sweep->n_live++;
-    sweep->bytes += buffer->bytes;
-    sweep->rounded += round_up(buffer->bytes, PLAN_GRAIN);
+    sweep->bytes += bytes;
+    sweep->rounded += round_up(bytes, PLAN_GRAIN);
     sweep->max_bytes = max_i64(sweep->max_bytes, sweep->bytes);
     sweep->max_rounded = max_i64(sweep->max_rounded, sweep->rounded);
-    sweep->end = max_i64(sweep->end, buffer->offset + buffer->bytes);
+    sweep->end = max_i64(sweep->end, tenant->offset + bytes);
     return OK;
 }
 
-static void sweep_out(Sweep *sweep, const PlanBuffer *buffer) {
-    uint32_t at = live_at(sweep, buffer->offset);
+static void sweep_out(Sweep *sweep, const Tenant *tenant) {
+    uint32_t at = live_at(sweep, tenant->offset);
     sweep->n_live--;
     memmove(sweep->live + at, sweep->live + at + 1, (sweep->n_live - at) * sizeof *sweep->live);
-    sweep->bytes -= buffer->bytes;
-    sweep->rounded -= round_up(buffer->bytes, PLAN_GRAIN);
+    sweep->bytes -= tenant->buffer->bytes;
+    sweep->rounded -= round_up(tenant->buffer->bytes, PLAN_GRAIN);
+}
+
+// Rows one after another in the order of segments, for every microbatch alike: one of them tells all.
+static Tenant *list_plain(const ProgramCheck *c, Region region, uint32_t *n) {
+    const PlanProgram *program = c->program;
+    Tenant *tenants = ARENA_ARRAY(c->scratch, Tenant, program->n_buffers);
+    for (uint32_t i = 0; i < program->n_buffers; i++) {
+        const PlanBuffer *buffer = &program->buffers[i];
+        if (buffer->region == region)
+            tenants[(*n)++] = (Tenant){ buffer, -1, buffer->offset, buffer->first, buffer->last };
+    }
+    return tenants;
+}
+
+static Tenant *list_in_rows(const ProgramCheck *c, Region region, uint32_t *n) {
+    PlanLives lives;
+    plan_lives(c->program, region, c->scratch, &lives);
+    Tenant *tenants = ARENA_ARRAY(c->scratch, Tenant, lives.n);
+    for (uint32_t i = 0; i < lives.n; i++) {
+        const PlanLife *life = &lives.items[i];
+        const PlanBuffer *buffer = &c->program->buffers[life->buffer];
+        tenants[(*n)++] =
+            (Tenant){ buffer, life->slot, plan_offset(buffer, life->slot), life->first, life->last };
+    }
+    return tenants;
 }
 
 // The sweep over the buffers of one region.
 static Status sweep_region(const ProgramCheck *c, Region region, Sweep *sweep) {
-    const PlanProgram *program = c->program;
-    const PlanBuffer **in = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
-    const PlanBuffer **out = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers);
-    *sweep = (Sweep){ .c = c,
-                      .live = ARENA_ARRAY(c->scratch, const PlanBuffer *, program->n_buffers) };
     uint32_t n = 0;
-    for (uint32_t i = 0; i < program->n_buffers; i++) {
-        if (program->buffers[i].region == region) in[n++] = &program->buffers[i];
-    }
-    memcpy(out, in, n * sizeof *in);
+    const Tenant *tenants = c->pipelined ? list_in_rows(c, region, &n) : list_plain(c, region, &n);
+    const Tenant **in = ARENA_ARRAY(c->scratch, const Tenant *, n);
+    const Tenant **out = ARENA_ARRAY(c->scratch, const Tenant *, n);
+    *sweep = (Sweep){ .c = c, .live = ARENA_ARRAY(c->scratch, const Tenant *, n) };
+    for (uint32_t i = 0; i < n; i++) in[i] = out[i] = &tenants[i];
     if (n) {
         qsort(in, n, sizeof *in, by_first);
         qsort(out, n, sizeof *out, by_last);

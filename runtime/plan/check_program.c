@@ -7,6 +7,30 @@
 
 /* References and sizes ------------------------------------------------------------------------ */
 
+// Where the buffer lies, in every slot that has a place of its own.
+static Status check_places(const ProgramCheck *c, const PlanBuffer *buffer) {
+    bool slotted = plan_region_is_placed(buffer->region) || buffer->region == REGION_io;
+    if (buffer->n_further && (!slotted || buffer->n_further != c->slots - 1))
+        REFUSE_IN(c, "sizes", "buffer \"%s\": expected one place, or in %s one for each of %d slots, found %d in %s",
+                  buffer->name, "act, sym and io", c->slots, 1 + buffer->n_further,
+                  plan_region_words[buffer->region]);
+    int64_t region = c->plan->region_bytes[buffer->region];
+    for (int32_t slot = 0; slot <= buffer->n_further; slot++) {
+        int64_t offset = plan_offset(buffer, slot);
+        if (offset < 0 || offset % PLAN_GRAIN)
+            REFUSE_IN(c, "sizes", "buffer \"%s\": expected an offset in steps of %d, found %lld",
+                      buffer->name, PLAN_GRAIN, (long long)offset);
+        if (offset > region || buffer->bytes > region - offset)
+            REFUSE_IN(
+                c, "sizes",
+                "buffer \"%s\": expected to end inside the %lld bytes of %s, found %lld bytes at "
+                "%lld",
+                buffer->name, (long long)region, plan_region_words[buffer->region],
+                (long long)buffer->bytes, (long long)offset);
+    }
+    return OK;
+}
+
 static Status check_buffers(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     Names names = { 0 };
@@ -33,19 +57,7 @@ static Status check_buffers(const ProgramCheck *c) {
                       "buffer \"%s\": expected %lld bytes (dimensions times type), found %lld",
                       buffer->name, (long long)bytes, (long long)buffer->bytes);
         }
-        if (buffer->offset < 0 || buffer->offset % PLAN_GRAIN) {
-            REFUSE_IN(c, "sizes", "buffer \"%s\": expected an offset in steps of %d, found %lld",
-                      buffer->name, PLAN_GRAIN, (long long)buffer->offset);
-        }
-        int64_t region = c->plan->region_bytes[buffer->region];
-        if (buffer->offset > region || bytes > region - buffer->offset) {
-            REFUSE_IN(
-                c, "sizes",
-                "buffer \"%s\": expected to end inside the %lld bytes of %s, found %lld bytes at "
-                "%lld",
-                buffer->name, (long long)region, plan_region_words[buffer->region],
-                (long long)bytes, (long long)buffer->offset);
-        }
+        TRY(check_places(c, buffer));
     }
     return OK;
 }
@@ -273,14 +285,16 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
         .scratch = scratch,
         .is_step = !strcmp(program->name, "step"),
         .is_pack = !strcmp(program->name, "pack"),
+        .slots = plan_slots(program),
+        .pipelined = plan->mesh.size[AXIS_pp] > 1,
     };
     TRY(check_buffers(&c));
     TRY(check_segments(&c));
     TRY(check_references(&c));
     TRY(check_repeats(&c));
     TRY(check_launches(&c));
-    TRY(check_rows(&c));
-    if (c.is_step) TRY(check_step_rows(&c));
+    TRY(c.pipelined ? check_pipelined_rows(&c) : check_rows(&c));
+    if (c.is_step && !c.pipelined) TRY(check_step_rows(&c));
     TRY(check_interface(&c));
     TRY(check_lives(&c));
     TRY(check_repeat_flow(&c));

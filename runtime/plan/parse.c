@@ -503,6 +503,15 @@ static void parse_buffers(Parser *p, PlanProgram *program) {
         buffer->region = (uint8_t)word(p, plan_region_words, N_REGIONS, '+', "a region");
         literal(p, "+");
         buffer->offset = address(p);
+        for (int32_t cap = 0; accept(p, ",");) {
+            if (buffer->n_further == cap) {
+                int64_t *old = buffer->further;
+                cap = cap ? 2 * cap : 4;
+                buffer->further = ARENA_ARRAY(arena, int64_t, cap);
+                if (old) memcpy(buffer->further, old, sizeof *old * (size_t)buffer->n_further);
+            }
+            buffer->further[buffer->n_further++] = address(p);
+        }
         literal(p, " bytes ");
         buffer->bytes = count(p, "bytes");
         literal(p, " live ");

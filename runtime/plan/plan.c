@@ -52,7 +52,8 @@ int64_t plan_window(const Plan *plan) {
         const PlanProgram *program = &plan->programs[p];
         for (uint32_t i = 0; i < program->n_buffers; i++) {
             const PlanBuffer *buffer = &program->buffers[i];
-            if (buffer->region == REGION_sym) end = max_i64(end, buffer->offset + buffer->bytes);
+            for (int32_t slot = 0; buffer->region == REGION_sym && slot <= buffer->n_further; slot++)
+                end = max_i64(end, plan_offset(buffer, slot) + buffer->bytes);
         }
     }
     return round_up(end, PLAN_GRAIN);
@@ -65,10 +66,18 @@ int64_t plan_tables(const Plan *plan) {
         for (uint32_t i = 0; i < program->n_operands; i++) {
             const PlanOperand *operand = &program->operands[i];
             if (operand_is_remote(operand->mode))
-                bytes += 8 * (int64_t)plan_group_size(plan, (PlanGroup)operand->group);
+                bytes += 8 * (int64_t)plan_group_size(plan, (PlanGroup)operand->group) *
+                         (1 + program->buffers[operand->buffer].n_further);
         }
     }
     return bytes;
+}
+
+int32_t plan_slots(const PlanProgram *program) {
+    int32_t slots = 1;
+    for (uint32_t i = 0; i < program->n_rows; i++)
+        if (program->rows[i].slot >= slots && (uint32_t)program->rows[i].slot < program->n_rows) slots = program->rows[i].slot + 1;
+    return slots;
 }
 
 int32_t plan_ranks(const Plan *plan) {

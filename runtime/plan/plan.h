@@ -184,6 +184,8 @@ typedef struct PlanBuffer {
     uint8_t dtype, region;
     uint8_t n_dims; int64_t dims[PLAN_MAX_DIMS];
     int64_t offset, bytes;
+    int64_t *further;            // [n_further] offset in slots 1, 2, ..; none: one place for all slots
+    int32_t n_further;
     int32_t first, last;         // instructions; act and sym only, else 0 .. last instruction
     const char *loc;             // "models/tiny.lua:14" or NULL
 } PlanBuffer;
@@ -232,6 +234,8 @@ typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; 
 // Instructions [first, first + n) of one segment run `trip` times over: a piece of some operands at a time
 // (step * trip is the buffer's size), the whole of the others (step 0).
 typedef struct PlanRepeat { int32_t first, n, trip; } PlanRepeat;
+// Rows run segments in any order that keeps each microbatch's own. A microbatch has one slot from its first
+// row to its last: where what lives between its rows lies, apart from that of others under way.
 typedef struct PlanRow { uint32_t segment; int32_t microbatch /* -1: none */, slot; } PlanRow;
 typedef struct PlanInput { uint8_t kind; int32_t k; uint32_t buffer; } PlanInput;
 // One number (or vector) the program reports: buffer in io, added to by every microbatch. A mean over
@@ -275,11 +279,16 @@ void plan_destroy(Plan *plan);                                 // NULL is fine
 int64_t plan_peak(const Plan *plan);                           // bytes, sum of regions
 PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has none
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
+int32_t plan_slots(const PlanProgram *program);                // that its rows use, 1 or more
+static inline int64_t plan_offset(const PlanBuffer *buffer, int32_t slot) {
+    return slot > 0 && buffer->n_further ? buffer->further[slot - 1] : buffer->offset;
+}
 int32_t plan_ranks(const Plan *plan);                          // of all stages
 int32_t plan_group_size(const Plan *plan, PlanGroup group);
 bool plan_group_holds(PlanGroup group, PlanGroup inner);       // are members of `inner` members of `group`?
 // Bytes of sym that other ranks reach: to the end of its highest buffer, in whole grains. Behind them lie
-// the tables of puts and gets, int64 [members] each, in the order of programs and operands.
+// the tables of puts and gets, int64 [slots that have a place of their own][members] each, in the order of
+// programs and operands.
 int64_t plan_window(const Plan *plan);
 int64_t plan_tables(const Plan *plan);                         // bytes of all tables
 int64_t plan_numbers(const PlanParam *param);
@@ -322,6 +331,19 @@ enum { LINK_stage, LINK_stages, N_LINKS }; // between ranks of one stage; of sev
 // counted at even loads: every member is the place of as many as any other.
 typedef struct PlanTraffic { double bytes[N_MOVES][N_LINKS]; } PlanTraffic;
 void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out);
+
+/* lives.c: what lives when, over all rows. A tick is one instruction of one row, in the order in which they
+   run; trips of a repeat are one. Of a buffer of act or sym in one slot, its lives are from the first
+   tick of a microbatch that touches it to the last; longer by what `first` and `last` say; and what is sent, to
+   the next row of that segment and slot, which waits until it has been taken. */
+
+typedef struct PlanLife { uint32_t buffer; int32_t slot; int64_t first, last; /* ticks */ } PlanLife;
+typedef struct PlanLives {
+    PlanLife *items; uint32_t n, cap;
+    int64_t *row; // [n_rows + 1] first tick of each row, and the end
+} PlanLives;
+// References must be in range; rows are as check_rows wants them.
+void plan_lives(const PlanProgram *program, Region region, Arena *arena, PlanLives *out);
 
 /* check.c: what must hold of any plan, however it was made (shared with nobody who made it) */
 Status plan_check(const Plan *plan);

@@ -15,7 +15,7 @@
 //   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
 //       {arg NAME DTYPE const|mut}}
 //   {program NAME act INT bound INT
-//       {buffer NAME DTYPE DIMS REGION+HEX bytes INT live INT..INT [@ NAME]}
+//       {buffer NAME DTYPE DIMS REGION+HEX{,HEX} bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
 //           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place
@@ -149,6 +149,8 @@ static void print_buffer(const PlanBuffer *buffer, bool locations, Text *out) {
     add_dims(out, buffer->dims, buffer->n_dims);
     add_word(out, " ", plan_region_words, N_REGIONS, buffer->region);
     text_printf(out, "+0x%llx", (unsigned long long)buffer->offset);
+    for (int32_t i = 0; i < buffer->n_further; i++)
+        text_printf(out, ",0x%llx", (unsigned long long)buffer->further[i]);
     add_int(out, " bytes ", buffer->bytes);
     add_int(out, " live ", buffer->first);
     add_int(out, "..", buffer->last);

@@ -151,6 +151,10 @@ static void set_scalars(const Rank *r, float *scalars) {
 
 static WorldParam *find_param(World *world, const PlanParam *param) {
     WorldParam *found = world_param(world, param->name);
+    if (found && found->is_state && !param->is_state) { // a copy of it was seen first
+        found->is_state = false;
+        found->gradient = ARENA_ARRAY(world->arena, float, found->n);
+    }
     if (found) return found;
     found = ARENA_PUSH(world->arena, world->params, world->n_params, world->cap_params);
     int64_t n = plan_whole_numbers(param);

@@ -298,6 +298,7 @@ void lab_start_with(Lab *lab, Model *m, Program program, LowerOptions options) {
                       .plan = lab->plan,
                       .arena = arena_create(),
                       .shared = &lab->shared,
+                      .chunks = 1,
                       .tokens = 2 * m->sequence,
                       .sequences = 2 };
     Lower *l = &lab->l;
