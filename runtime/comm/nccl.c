@@ -155,6 +155,10 @@ static Status nccl_barrier(Comm *comm, PlanGroup group) {
     return nccl_begun(r, with, r->api->gather(r->words, r->words + 4, 1, NCCL_UINT32, with, stream));
 }
 
+static bool is_fine(NcclResult result) {
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS;
+}
+
 static Status nccl_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
     NcclRank *r = rank_of(comm);
     NcclComm with = r->groups[group];
@@ -162,13 +166,13 @@ static Status nccl_exchange(Comm *comm, PlanGroup group, const void *from, void 
     nccl_at(r, "exchange", group);
     TRY(nccl_stream(r, NULL, &stream));
     NcclResult result = r->api->group_start();
-    for (int i = 0, n = comm_members(comm, group); i < n && result == NCCL_OK; i++) {
+    for (int i = 0, n = comm_members(comm, group); i < n && is_fine(result); i++) {
         result = r->api->send((const char *)from + i * bytes, (size_t)bytes, NCCL_INT8, i, with, stream);
-        if (result == NCCL_OK)
+        if (is_fine(result))
             result = r->api->recv((char *)to + i * bytes, (size_t)bytes, NCCL_INT8, i, with, stream);
     }
     NcclResult ended = r->api->group_end();
-    return nccl_begun(r, with, result == NCCL_OK ? ended : result);
+    return nccl_begun(r, with, is_fine(result) ? ended : result);
 }
 
 /* Messages ------------------------------------------------------------------------------------- */

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// Chooses the device: "sm_80", "sm_90a", ... Before cuInit, or later while no context exists.
-// Without it the environment variable MOEC_VGPU decides, else sm_90a. Returns a CUresult.
+// Chooses the device: "sm_80", "sm_90a", ... Before cuInit, or later while no context of another one
+// exists. Without it the environment variable MOEC_VGPU decides, else sm_90a. Returns a CUresult.
 VGPU_API int vgpuInit(const char *arch);
 // The text of the last finding (a fault of a kernel, a read of bytes never written, ...): kernel,
 // block, warp, thread, PTX line, source line, the other access. "" when there is none. Valid until
