@@ -111,6 +111,7 @@ void comm_local_nodes(int n, int node_ranks, double deadline, Comm **out);
 // be gone. deadline: seconds for everybody to come, and without an end of what the device was given.
 typedef struct CommNccl {
     int rank, n_ranks;
+    bool is_virtual;        // GPUs are virtual ones, and another library stands in
     double deadline;
     Status (*share)(void *user, void *bytes, int64_t n);
     Status (*watch)(void *user);

@@ -253,6 +253,8 @@ static void note_where(Comm *comm, const char *where) {
 
 static void nccl_close(Comm *comm) {
     NcclRank *r = rank_of(comm);
+    // The device may be gone by now, and the others: nobody is waited for.
+    for (NcclShared *window = r->windows; window; window = window->next) window->shown = false;
     while (r->windows) nccl_release(comm, r->windows->own, 0);
     if (r->words) r->api->mem_free(r->words);
     nccl_drop_groups(r);
@@ -281,7 +283,7 @@ static const CommApi nccl_transport = {
 Status comm_nccl(const CommNccl *options, Comm **out) {
     const Nccl *api;
     *out = NULL;
-    TRY(nccl_open(&api));
+    TRY(nccl_open(options->is_virtual, &api));
     NcclRank *r = memory_alloc(sizeof *r);
     r->base = (Comm){ .api = &nccl_transport, .rank = options->rank, .n_ranks = options->n_ranks };
     for (int axis = 0; axis < N_AXES; axis++) r->base.mesh.size[axis] = 1;

@@ -11,6 +11,7 @@ typedef struct NcclShared { // a window
     struct NcclShared *next;
     void *own;
     NcclWindow window;
+    bool shown;           // to the others
 } NcclShared;
 
 typedef struct NcclTicket { // a send under way

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of NCCL that moec makes, resolved at run time from libnccl.so.2, or from the project's
-// stand-in, which exports the same names. Own declarations after NCCL's manual (2.28); no header of
+// stand-in (runtime/nccl), which exports the same names. Own declarations after NCCL's manual (2.28); no header of
 // NVIDIA's. tests/nccl compares them with nccl.h where that is.
 #ifndef MOEC_NCCL_API_H
 #define MOEC_NCCL_API_H
@@ -103,7 +103,8 @@ typedef struct Nccl {
 } Nccl;
 
 /* nccl_library.c */
-// Opened once per process. Fails with what is missing and where it was looked for.
-Status nccl_open(const Nccl **out);
+// Opened once per process and kind: NVIDIA's for GPUs, the stand-in for virtual ones. Fails with what is
+// missing and where it was looked for.
+Status nccl_open(bool virtual, const Nccl **out);
 
 #endif

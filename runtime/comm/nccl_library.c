@@ -13,7 +13,7 @@ static struct {
     Nccl table;
     Status status;
     char message[2048];
-} loaded = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} loaded[2] = { { .lock = PTHREAD_MUTEX_INITIALIZER }, { .lock = PTHREAD_MUTEX_INITIALIZER } };
 
 static const LibrarySymbol symbols[] = {
 #define X(field, symbol, type, parameters) { #symbol, offsetof(Nccl, field), false },
@@ -25,21 +25,32 @@ static const LibrarySymbol symbols[] = {
 };
 
 // A variable that names the library is an order: nothing else is looked at.
-static Status load(Arena *arena, Nccl *out) {
+static Status open_library(bool virtual, Arena *arena, void **handle, const char **where) {
+    static const char stand_in[] = "libmoec-nccl.so";
     LibraryPlaces places = { .arena = arena };
-    const char *own = getenv("MOEC_NCCL_LIBRARY"), *where;
-    void *handle;
+    const char *own = getenv("MOEC_NCCL_LIBRARY");
     if (own && *own) {
         library_add(&places, own);
+    } else if (virtual) {
+        library_add_beside_binary(&places, stand_in);
+        library_add(&places, stand_in);
     } else {
         library_add(&places, "libnccl.so.2");
         library_add_folders(&places, "/usr/local/cuda*/lib64", "libnccl.so.2");
         library_add_folders(&places, "/usr/local/cuda*/lib", "libnccl.so.2");
     }
-    TRY(library_open(&places, "NCCL, through which GPUs talk to each other,",
-                     "install NCCL 2.28 or newer, or set MOEC_NCCL_LIBRARY to its path; "
-                     "libmoec-nccl.so beside moec stands in for it on virtual GPUs",
-                     &handle, &where));
+    if (virtual)
+        return library_open(&places, "what stands in for NCCL on virtual GPUs",
+                            "build libmoec-nccl.so beside moec, or set MOEC_NCCL_LIBRARY to its path",
+                            handle, where);
+    return library_open(&places, "NCCL, through which GPUs talk to each other,",
+                        "install NCCL 2.28 or newer, or set MOEC_NCCL_LIBRARY to its path", handle, where);
+}
+
+static Status load(bool virtual, Arena *arena, Nccl *out) {
+    const char *where;
+    void *handle;
+    TRY(open_library(virtual, arena, &handle, &where));
     TRY(library_fill(handle, where, symbols, COUNT_OF(symbols), out));
     int version = 0;
     out->version(&version);
@@ -47,17 +58,17 @@ static Status load(Arena *arena, Nccl *out) {
     return OK;
 }
 
-Status nccl_open(const Nccl **out) {
-    pthread_mutex_lock(&loaded.lock);
-    if (!loaded.tried) {
+Status nccl_open(bool virtual, const Nccl **out) {
+    pthread_mutex_lock(&loaded[virtual].lock);
+    if (!loaded[virtual].tried) {
         Arena *arena = arena_create();
-        loaded.status = load(arena, &loaded.table);
+        loaded[virtual].status = load(virtual, arena, &loaded[virtual].table);
         arena_destroy(arena);
-        if (loaded.status != OK)
-            snprintf(loaded.message, sizeof loaded.message, "%s", status_message());
-        loaded.tried = true;
+        if (loaded[virtual].status != OK)
+            snprintf(loaded[virtual].message, sizeof loaded->message, "%s", status_message());
+        loaded[virtual].tried = true;
     }
-    pthread_mutex_unlock(&loaded.lock);
-    *out = &loaded.table;
-    return loaded.status == OK ? OK : status_fail(loaded.status, "%s", loaded.message);
+    pthread_mutex_unlock(&loaded[virtual].lock);
+    *out = &loaded[virtual].table;
+    return loaded[virtual].status == OK ? OK : status_fail(loaded[virtual].status, "%s", loaded[virtual].message);
 }

@@ -78,6 +78,7 @@ static Status open_window(NcclRank *r, NcclShared *shared, int64_t bytes, void *
     int own = comm_member(&r->base, GROUP_dp);
     for (int i = 0, n = comm_members(&r->base, GROUP_dp); i < n; i++)
         TRY(find_peer(r, comm, shared->window, i, &peers[i]));
+    shared->shown = true;
     TRY(show_tag(r, shared->own));
     TRY(check_peers(r, peers));
     peers[own] = shared->own; // NCCL has another address for it too
@@ -110,6 +111,8 @@ void nccl_release(Comm *comm, void *own, int64_t bytes) {
     NcclShared *shared = *at;
     if (!shared) return;
     *at = shared->next;
+    // Others may be at work in it. Where one of them has failed there is nothing to wait for.
+    if (shared->shown && !r->failed && comm->api->barrier(comm, GROUP_dp) == OK) comm->api->settle(comm);
     if (shared->window && !r->failed)
         r->api->window_deregister(r->groups[GROUP_dp], shared->window);
     if (shared->own) r->api->mem_free(shared->own);

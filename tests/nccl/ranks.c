@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,6 +95,22 @@ NcclConfig config_of(bool blocking) {
                          NCCL_UNSET, NCCL_UNSET, NCCL_UNSET, NCCL_UNSET, NCCL_UNSET, NCCL_UNSET };
 }
 
+struct Page {
+    _Atomic int turn;
+    char bytes[4000];
+};
+
+Status rank_share(void *user, void *bytes, int64_t n) {
+    Rank *r = user;
+    if (r->rank == 0) {
+        memcpy(r->page->bytes, bytes, (size_t)n);
+        r->page->turn = 1;
+    }
+    while (!r->page->turn) usleep(1000);
+    memcpy(bytes, r->page->bytes, (size_t)n);
+    return OK;
+}
+
 /* Running -------------------------------------------------------------------------------------- */
 
 typedef struct Start {
@@ -132,6 +149,7 @@ static bool wait_for(pid_t child) {
     int how;
     for (int turn = 0; turn < LIMIT * 100; turn++) {
         pid_t got = waitpid(child, &how, WNOHANG);
+        if (got == child && WIFSIGNALED(how)) fprintf(stderr, "a rank ended by signal %d\n", WTERMSIG(how));
         if (got == child) return WIFEXITED(how) && WEXITSTATUS(how) == 0;
         usleep(10000);
     }
@@ -150,9 +168,12 @@ void run_ranks(int n, bool threads, void (*body)(Rank *rank)) {
     setenv("MOEC_NCCL_LIBRARY", MOEC_BINARY_DIR "/libmoec-nccl.so", 1);
     setenv("MOEC_VGPU_LIBRARY", MOEC_BINARY_DIR "/libmoec-vgpu.so", 1);
     setenv("MOEC_VGPU_QUIET", "1", 1);
-    if (nccl_open(&nccl) != OK) fail_msg("%s", status_message());
+    if (nccl_open(true, &nccl) != OK) fail_msg("%s", status_message());
     assert_int_equal(nccl->unique_id(&id), NCCL_OK);
-    for (int i = 0; i < n; i++) starts[i] = (Start){ { i, n, id, nccl, NULL, NULL, NULL }, body };
+    Page *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) fail_msg("no page for all ranks");
+    for (int i = 0; i < n; i++)
+        starts[i] = (Start){ { .rank = i, .n = n, .id = id, .nccl = nccl, .page = page }, body };
     int n_children = threads ? 1 : n;
     fflush(NULL);
     for (int i = 0; i < n_children; i++) {
@@ -164,5 +185,6 @@ void run_ranks(int n, bool threads, void (*body)(Rank *rank)) {
     }
     bool good = true;
     for (int i = 0; i < n_children; i++) good &= wait_for(children[i]);
+    munmap(page, sizeof *page);
     assert_true(good);
 }

@@ -6,6 +6,7 @@
 #include "runtime/comm/nccl_api.h"
 #include "runtime/device/device.h"
 
+typedef struct Page Page;
 typedef struct Rank {
     int rank, n;
     NcclId id;           // of all
@@ -13,7 +14,11 @@ typedef struct Rank {
     Device *device;
     NcclStream stream;   // the device's own
     NcclComm comm;       // of all ranks, blocking, made before the body runs
+    Page *page;          // of all
 } Rank;
+
+// Rank 0's bytes to all, once. `rank`: a Rank.
+Status rank_share(void *rank, void *bytes, int64_t n);
 
 // Runs `body` on n ranks; the test fails if one of them does, or is not done in a minute.
 void run_ranks(int n, bool threads, void (*body)(Rank *rank));

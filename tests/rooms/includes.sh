@@ -12,6 +12,7 @@ declare -A may=(
     [runtime/device]="runtime/base runtime/plan runtime/jit"
     [runtime/vgpu]="runtime/base"
     [runtime/comm]="runtime/base runtime/plan runtime/device"
+    [runtime/nccl]="runtime/base runtime/comm"
     [runtime/exec]="runtime/base runtime/plan runtime/jit runtime/device runtime/comm"
     [runtime/train]="runtime/base runtime/plan runtime/comm runtime/exec"
     [compiler/model]="runtime/base"

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+// Their kernels for GPUs.
+#include "tests/exec/cuda.c"
