@@ -175,7 +175,13 @@ static int64_t growth(const Scheduler *s, uint32_t kernel) {
 static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
     const Lower *l = s->l;
     bool due_a = meet_is_due(l, &s->meetings, a), due_b = meet_is_due(l, &s->meetings, b);
-    if (due_a != due_b) return due_b;
+    if (due_a != due_b) {
+        // What waits for no meeting fills the time until it, unless its result is wanted later and would
+        // only lie there: blocks that backward computes again.
+        uint32_t free = due_a ? b : a, due = due_a ? a : b;
+        bool early = l->kernels[free].late > l->kernels[due].late && growth(s, free) > 0;
+        return early ? due_a : due_b;
+    }
     int phase_a = phase_of(l, a), phase_b = phase_of(l, b);
     if (phase_a != phase_b) return phase_a < phase_b;
     int64_t grows_a = growth(s, a), grows_b = growth(s, b);
