@@ -555,6 +555,11 @@ Status train_run(const TrainJob *job) {
                         "interrupted after step %lld, which is saved\n  hint: 'moec resume %s' "
                         "goes on",
                         (long long)t.state.step, job->run));
+    if (status == ERR_RANK)
+        status = status_fail(status,
+                             "%s\n  hint: %s/failure.txt says where every rank was; 'moec resume %s' on "
+                             "as many ranks goes on from the newest checkpoint",
+                             status_message(), job->run, job->run);
     stop_asked = 0; // heard
     if (t.progress.shown) fputc('\n', t.progress.out);
     finish(&t);
