@@ -13,10 +13,8 @@ OptimGroup *optim_groups(Arena *arena, const Plan *plan, int *n) {
         int at = 0;
         while (at < *n && (groups[at].lr != param->lr || groups[at].decay != param->decay)) at++;
         if (at == *n) groups[(*n)++] = (OptimGroup) { param->lr, param->decay, 0, 0 };
-        int64_t numbers = 1;
-        for (int d = 0; d < param->n_dims; d++) numbers *= param->dims[d];
         groups[at].tensors++;
-        groups[at].numbers += numbers;
+        groups[at].numbers += plan_whole_numbers(param);
     }
     return groups;
 }

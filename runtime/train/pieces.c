@@ -40,9 +40,8 @@ static void describe(const Plan *plan, Text *out) {
         int32_t number = plan->mesh.size[AXIS_pp] > 1 ? param->number : (int32_t)i;
         text_printf(out, "%d %d %d %d", number, param->is_state, param->per_expert, param->n_dims);
         for (int d = 0; d < param->n_dims; d++) {
-            bool experts = param->per_expert && d == 0;
-            int64_t ranks = experts ? plan_group_size(plan, GROUP_ep) : 1;
-            text_printf(out, " %lld", (long long)(param->dims[d] * ranks));
+            bool divided = param->experts && d == 0;
+            text_printf(out, " %lld", (long long)(divided ? param->experts : param->dims[d]));
         }
         text_printf(out, " %s\n", param->name);
     }
@@ -157,7 +156,7 @@ static bool is_first(const Pieces *p, const PlanParam *param, const Whole *whole
     if (!p->comm) return true;
     if (p->comm->coord[AXIS_pp] != whole->stage) return false;
     bool copies = !plan_bucket(p->plan, param);
-    return !copies || member_of(p->comm, param->per_expert ? GROUP_edp : GROUP_dp) == 0;
+    return !copies || member_of(p->comm, param->experts ? GROUP_edp : GROUP_dp) == 0;
 }
 
 static float *memory_of(const Pieces *p, const TrainMemory *memory, const PlanParam *param, int file) {

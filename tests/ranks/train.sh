@@ -64,6 +64,10 @@ close "$work/one" "$work/dp2"
 [[ $(grep -c 'held out:' "$work/dp2.log") == 1 ]]
 train 4 dp=4 8 dp4 --microbatch 64
 close "$work/one" "$work/dp4"
+train 4 dp=4,ep=2 8 ep2 --microbatch 64
+close "$work/one" "$work/ep2"
+train 2 dp=2,params=fsdp 8 fsdp --microbatch 128
+close "$work/one" "$work/fsdp"
 
 # Interrupted and resumed: the same bits.
 train 2 dp=2 4 again --microbatch 128
@@ -75,23 +79,25 @@ same "$work/again" "$work/straight" 8
 same "$work/again" "$work/straight" 4
 
 # On other ranks, and on one: the state is the layout's no more than the data's order is.
-for to in "4 dp=4" "1 dp=1" "2 dp=2"; do
+for to in "4 dp=4" "1 dp=1" "2 dp=2" "2 dp=2,ep=2" "4 dp=4,params=fsdp"; do
     n=${to% *} layout=${to#* }
-    cp -r "$work/again" "$work/to$n"
-    rm -rf "$work/to$n/checkpoints/step-8"
-    echo step-4 >"$work/to$n/checkpoints/latest"
-    resume "$n" "to$n" --layout "$layout" --steps 8
-    grep -q 'resuming' "$work/to$n.log"
-    close "$work/again" "$work/to$n"
+    cp -r "$work/again" "$work/$layout"
+    rm -rf "$work/$layout/checkpoints/step-8"
+    echo step-4 >"$work/$layout/checkpoints/latest"
+    resume "$n" "$layout" --layout "$layout" --steps 8
+    grep -q 'resuming' "$work/$layout.log"
+    close "$work/again" "$work/$layout"
 done
-same "$work/again" "$work/to2" 8
+same "$work/again" "$work/dp=2" 8
 
 # Evaluated on the ranks that trained, and on one; sampled on one.
 bits() { sed -n 's/held out: \([0-9.]*\) bits.*/\1/p' <<<"$1"; }
-many=$(ranks 2 "$moec" eval "$work/dp2" 2>/dev/null)
-single=$("$moec" eval "$work/dp2" 2>/dev/null)
-[[ -n $(bits "$many") && $(bits "$many") == "$(bits "$single")" ]] || fail "eval: '$many', '$single'"
-"$moec" sample "$work/dp2" --bytes 5 >/dev/null 2>&1
+for run in 2:dp2 4:ep2 2:fsdp; do
+    many=$(ranks "${run%:*}" "$moec" eval "$work/${run#*:}" 2>/dev/null)
+    single=$("$moec" eval "$work/${run#*:}" 2>/dev/null)
+    [[ -n $(bits "$many") && $(bits "$many") == "$(bits "$single")" ]] || fail "eval: '$many', '$single'"
+    "$moec" sample "$work/${run#*:}" --bytes 5 >/dev/null 2>&1
+done
 
 # refused STATUS PART N COMMAND...: fails so, and says it once.
 refused() {

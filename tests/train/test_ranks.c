@@ -24,9 +24,12 @@ static const struct { const char *name; bool state, expert, second; int n_dims; 
     { "layers.2.gain", false, false, true, 1, { 300 } },
 };
 
-typedef struct Mesh { int pp, dp, ep; } Mesh;
-static const Mesh meshes[] = { { 1, 1, 1 }, { 1, 2, 1 }, { 1, 4, 1 }, { 1, 2, 2 }, { 1, 4, 2 }, { 1, 4, 4 },
-                               { 2, 1, 1 }, { 2, 2, 2 }, { 2, 4, 2 } };
+typedef struct Mesh { int pp, dp, ep; bool map; /* experts not in order */ } Mesh;
+static const Mesh meshes[] = {
+    { 1, 1, 1, false }, { 1, 2, 1, false }, { 1, 4, 1, false }, { 1, 2, 2, false }, { 1, 4, 2, true },
+    { 1, 4, 4, true },  { 2, 1, 1, false }, { 2, 2, 2, true },  { 2, 4, 2, false },
+};
+static const int32_t owners[2][EXPERTS] = { { 1, 0, 1, 0 }, { 2, 0, 3, 1 } }; // of ep 2, 4
 
 static int set_up(void **state) {
     (void)state;
@@ -80,7 +83,11 @@ static Plan *plan_of(Mesh mesh, int stage) {
                                .per_expert = params[i].expert, .n_dims = (uint8_t)params[i].n_dims,
                                .grad = -1, .number = i };
             memcpy(to->dims, params[i].dims, sizeof params[i].dims);
-            if (to->per_expert) to->dims[0] /= mesh.ep;
+            if (to->per_expert && mesh.ep > 1) {
+                to->experts = EXPERTS;
+                to->dims[0] /= mesh.ep;
+                if (mesh.map) to->owner = owners[mesh.ep == 4];
+            }
         }
     int64_t grads = 0, shards = 0, weights = 0;
     if (plan_ranks(plan) > 1) {
@@ -117,9 +124,9 @@ static bool visit_part(Rank *rank, const PlanParam *param, int file, bool check)
                   : file == 2 ? rank->memory.moment2
                   : bucket    ? rank->memory.master
                               : rank->memory.weights;
-    int64_t first = param->per_expert ? comm_member(rank->comm, GROUP_ep) * plan_numbers(param) : 0;
     for (int64_t i = 0; i < part.n; i++) {
-        float value = value_of(param->name, file, first + part.first + i);
+        int64_t whole = plan_whole_number(param, comm_member(rank->comm, GROUP_ep), part.first + i);
+        float value = value_of(param->name, file, whole);
         if (check && base[part.at / 4 + i] != value) return false;
         base[part.at / 4 + i] = value;
     }
@@ -223,7 +230,7 @@ static void any_layout_reads_any(void **state) {
 static void damage_is_everybodys(void **state) {
     (void)state;
     const char *run = scratch_folder();
-    const Mesh mesh = { 2, 2, 2 };
+    const Mesh mesh = { 2, 2, 2, true };
     static const char *const names[] = { "manifest.json", "weights.safetensors", "moment1.safetensors",
                                          "moment2.safetensors" };
     expect_ranks(mesh, run, 1, false);
@@ -250,7 +257,7 @@ static void damage_is_everybodys(void **state) {
 static void refusals_are_everybodys(void **state) {
     (void)state;
     const char *run = scratch_folder();
-    const Mesh mesh = { 1, 4, 2 };
+    const Mesh mesh = { 1, 4, 2, false };
     Rank ranks[MOST];
     run_ranks(mesh, run, 0, true, ranks);
     for (int i = 0; i < 4; i++) {
