@@ -61,7 +61,8 @@ static void expect_text(const char *text, const char *part) {
 
 static void all_meshes(int n, int node_ranks) {
     if (mpirun(n, node_ranks, 30, "all") != 0) fail_msg("%s", output);
-    expect_text(output, arena_printf(arena, "meshes of %d ranks", n));
+    int nodes = node_ranks ? (n + node_ranks - 1) / node_ranks : 1;
+    expect_text(output, arena_printf(arena, "meshes of %d ranks, nodes: %d", n, nodes));
 }
 
 static void two_ranks(void **state) { (void)state; all_meshes(2, 0); }

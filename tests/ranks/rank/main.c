@@ -14,7 +14,8 @@ static Status all(Comm *comm, char **arguments) {
     PlanMesh meshes[64];
     int n = expect_meshes(comm->n_ranks, meshes, COUNT_OF(meshes));
     for (int i = 0; i < n; i++) TRY(expect_all(comm, &meshes[i]));
-    if (comm->rank == 0) printf("%d meshes of %d ranks\n", n, comm->n_ranks);
+    if (comm->rank == 0)
+        printf("%d meshes of %d ranks, nodes: %d\n", n, comm->n_ranks, comm_nodes(comm, GROUP_world));
     return OK;
 }
 
