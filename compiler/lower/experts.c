@@ -159,10 +159,15 @@ bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel) {
     return false;
 }
 
+// Whether the ranks of ep meet in the kernel.
+static bool meets(const Kernel *k) {
+    bool of_group = k->op == PLAN_barrier || k->op == PLAN_gather || k->op == PLAN_exchange;
+    return of_group && plan_group_holds((PlanGroup)k->group, GROUP_ep);
+}
+
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
-    bool meets = k->op == PLAN_barrier || k->op == PLAN_gather || k->op == PLAN_exchange;
-    if (meets && plan_group_holds((PlanGroup)k->group, GROUP_ep)) {
+    if (meets(k)) {
         memset(m->unmet, 0, l->n_buffers);
         m->met = true;
         m->open = false;
@@ -184,11 +189,11 @@ void meet_lives(Lower *l) {
         int32_t first = l->segment_first[s], end = l->segment_first[s + 1];
         for (int32_t t = first, last = first; t < end; t++) {
             before[t] = last;
-            if (l->kernels[l->order[t]].op != PLAN_launch) last = t;
+            if (meets(&l->kernels[l->order[t]])) last = t;
         }
         for (int32_t t = end - 1, next = end; t >= first; t--) {
             after[t] = max_i64(next - 1, t);
-            if (l->kernels[l->order[t]].op != PLAN_launch) next = t;
+            if (meets(&l->kernels[l->order[t]])) next = t;
         }
     }
     for (uint32_t k = 0; k < l->n_kernels; k++) {
