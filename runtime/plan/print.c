@@ -6,11 +6,12 @@
 //   model NAME target NAME tokens INT sequence INT vocab INT microbatches INT trained INT
 //   [mesh {AXIS INT} stage INT]                           of more than one rank: every axis, in order
 //   peak INT
-//   {region WORD INT}                                     in order; master where it has bytes, the others
+//   {region WORD INT}                                     in order; master and sym where they have bytes, the others
 //                                                         always; they sum to peak
 //   {bucket GROUP [sharded] at HEX bytes INT grads HEX shard HEX [weights HEX] decay FLOAT lr FLOAT}
-//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert] [state] [number INT]}
-//                                                         grad only of a plan with buckets
+//   {param NAME DIMS init WORD std FLOAT decay FLOAT lr FLOAT [at HEX] [grad HEX] [expert [of INT [on INT{,INT}]]]
+//       [state] [number INT]}                             grad only of a plan with buckets; experts of all ranks of
+//                                                         ep, and each one's rank where they are not in order
 //   {source HASH INT, newline, so many raw bytes, newline}
 //   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
 //       {arg NAME DTYPE const|mut}}
@@ -18,7 +19,8 @@
 //       {buffer NAME DTYPE DIMS REGION+HEX{,HEX} bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
 //       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
-//           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place
+//           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place;
+//               >> put, << get, then BUFFER GROUP
 //       {row SEGMENT mb INT slot INT}}
 //   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage)
 //   end HASH                                              of all bytes before this line

@@ -16,6 +16,7 @@ typedef struct Case {
     int microbatch;
     bool turned;                 // experts on other ranks than in order
     bool bf16;
+    uint8_t recompute;           // LayoutRecompute
 } Case;
 static const Case cases[] = {
     { 2, 2, "moe.lua", NULL, "4", NULL, NULL, NULL, 2, false, false },
@@ -27,6 +28,8 @@ static const Case cases[] = {
     { 2, 2, "experts.lua", "learned", "2", "1", "1", "false", 1, false, false }, // one token, without a label
     { 2, 2, "experts.lua", "learned", "2", "1", "2", "false", 1, false, false }, // two
     { 2, 2, "experts.lua", "some", "6", "2", "13", "true", 1, false, true },
+    { 4, 2, "experts.lua", "some", "6", "3", "7", "true", 1, false, false, RECOMPUTE_NONE },
+    { 4, 2, "moe.lua", NULL, "4", NULL, NULL, NULL, 2, true, false, RECOMPUTE_BLOCK },
 };
 
 static int32_t owners[8 * 8];    // of every layer
@@ -39,9 +42,11 @@ static WorldJob job_of(const Case *c) {
     for (int i = 0; i < COUNT_OF(set); i++)
         if (set[i][1]) job.args[job.n_args++] = (SpecArg){ set[i][0], set[i][1] };
     job.precision = c->bf16 ? PRECISION_BF16 : PRECISION_OPEN;
+    if (c->bf16) job.args[job.n_args++] = (SpecArg){ "width", "70" }; // rows that lie in bf16
     job.layout = layout_single();
     job.layout.dp = c->dp;
     job.layout.ep = c->ep;
+    job.layout.recompute = c->recompute;
     if (!c->turned) return job;
     int32_t experts = atoi(c->count);
     for (int32_t i = 0; i < 2 * experts; i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
@@ -124,11 +129,18 @@ static void test_drops(void **state) {
            a->losses[job.steps - 1]);
     assert_true(dropped > 0);
     assert_true(a->losses[job.steps - 1] < a->losses[0]);
+    // Computed again, nothing is counted twice or dropped otherwise.
+    job.layout.recompute = RECOMPUTE_BLOCK;
+    World *block = world_run(&job);
+    assert_memory_equal(block->dropped, a->dropped, sizeof *a->dropped * (size_t)job.steps);
+    assert_memory_equal(block->served, a->served, sizeof *a->served * (size_t)job.steps);
+    assert_true(world_loss_error(block, a) <= 1e-6);
+    job.layout.recompute = RECOMPUTE_CHEAP;
     // As many rows as can be asked for: capacity changes nothing.
     job.layout.capacity = 4;
     World *whole = world_run(&job);
     world_equal_bits(whole, free_run);
-    world_free(free_run), world_free(a), world_free(b), world_free(whole);
+    world_free(free_run), world_free(a), world_free(b), world_free(block), world_free(whole);
 }
 
 // Two virtual GPUs, whose kernels reach into each other's memory.
