@@ -297,6 +297,13 @@ static uint32_t row_reduce(Model *m, int op, int which) {
     return model_node(m, (Op)op, &attr, NULL, &x, 1);
 }
 
+// Of one rank, which is all the interpreter knows.
+static uint32_t across(Model *m, int a, int b) {
+    (void)a, (void)b;
+    uint32_t x = case_leaf(m, ROW_T, DIMS(2, 3));
+    return model_op1(m, OP_ACROSS, model_row_sum(m, x, SET_GLOBAL));
+}
+
 static uint32_t softmax(Model *m, int row, int b) {
     (void)b;
     uint32_t x = case_leaf(m, (RowKind)row, DIMS(3, 11)), e = model_op2(m, OP_MUL, x, real(m, 4)), top;
@@ -546,6 +553,7 @@ const Case cases[] = {
     { "row_sum.microbatch", row_reduce, OP_ROW_SUM, 1, false, LIMIT_SUM },
     { "row_sum.sequence", row_reduce, OP_ROW_SUM, 2, false, LIMIT_SUM },
     { "row_sum.global", row_reduce, OP_ROW_SUM, 3, false, LIMIT_SUM },
+    { "across", across, 0, 0, false, LIMIT_SUM },
     { "row_sum.expert", row_reduce, OP_ROW_SUM, 4, false, LIMIT_SUM },
     { "row_sum.R", row_reduce, OP_ROW_SUM, 5, false, LIMIT_SUM },
     { "row_sum.E", row_reduce, OP_ROW_SUM, 6, false, LIMIT_SUM },
