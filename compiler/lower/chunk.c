@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A loss over a large product in pieces of its rows, so that neither the product nor its gradient
-// is ever whole: the product with its loss, then the products of the gradient (loss.c has moved
-// them to forward), repeated over the rows.
+// is ever whole: the product, its loss (in the same kernel, or in one of its own where products
+// are made in tiles), then the products of the gradient (loss.c has moved them to forward),
+// repeated over the rows.
 //
 // What lives between these kernels only shrinks to one piece; what else has rows is read and
 // written a piece at a time. Sums over rows keep their records, so they keep their bits; the
 // gradient of the weight is added to piece by piece.
 #include "compiler/lower/pass.h"
 
-enum { NUMBERS = 4 << 20 /* of a piece */, LEAST_ROWS = 256, LEAST_PIECES = 4 };
+// Numbers of a piece: what a CPU's caches hold; what keeps all of a GPU busy.
+enum { NUMBERS = 4 << 20, NUMBERS_TILED = 64 << 20, LEAST_ROWS = 256, LEAST_PIECES = 4 };
 
 static int64_t piece_of(const Lower *l) {
-    return l->options->piece ? l->options->piece : NUMBERS;
+    return l->options->piece ? l->options->piece : l->tiled ? NUMBERS_TILED : NUMBERS;
 }
 
 bool chunk_pays(const Lower *l, uint32_t n) {
@@ -23,17 +25,40 @@ static uint32_t maker_of(const Lower *l, uint32_t n) {
     return l->units[n].kind == UNIT_NONE ? 0 : l->units[n].kernel;
 }
 
-// The kernel of the product whose gradient a product of forward reads; index + 1 or 0.
-static uint32_t head_of(const Lower *l, const Kernel *kernel) {
+// A product of the segment, a forward one.
+static bool is_product(const Lower *l, uint32_t kernel, uint8_t segment, bool with_post) {
+    const Kernel *k = &l->kernels[kernel];
+    return k->segment == segment && k->desc.family == FAMILY_MATMUL &&
+           kernel_has_post(l, k) == with_post;
+}
+
+// The large product whose rows a row program of forward reads; index + 1 or 0.
+static uint32_t product_of(const Lower *l, const Kernel *rows) {
+    uint32_t found = 0;
+    if (!is_forward(rows->segment) || kernel_is_family(l, rows)) return 0;
+    for (uint32_t i = 0; i < rows->n_binds; i++) {
+        const Buffer *buffer = &l->buffers[rows->binds[i].buffer];
+        bool made = rows->binds[i].mode == OPERAND_READ && buffer->kind == BUFFER_VALUE &&
+                    buffer->writer && is_product(l, buffer->writer - 1, rows->segment, false);
+        if (!made || !chunk_pays(l, buffer->node)) continue;
+        if (found && found != buffer->writer) return 0;
+        found = buffer->writer;
+    }
+    return found;
+}
+
+// The kernel of the product whose gradient a product of forward reads, and in `rows` that of the
+// gradient where it is another; index + 1 or 0.
+static uint32_t head_of(const Lower *l, const Kernel *kernel, uint32_t *rows) {
     const Node *node = model_at(l->m, kernel->node);
+    *rows = 0;
     if (!is_forward(kernel->segment) || !kernel_is_family(l, kernel)) return 0;
     bool turned = node->op == OP_MATMUL_T && !l->info[kernel->node].term;
     if ((!turned && node->op != OP_MATMUL_W) || kernel_has_post(l, kernel)) return 0;
-    uint32_t head = maker_of(l, lower_plain(l, model_arg(l->m, kernel->node, turned ? 0 : 1)));
-    bool made = head && l->kernels[head - 1].segment == kernel->segment &&
-                kernel_has_post(l, &l->kernels[head - 1]) &&
-                l->kernels[head - 1].desc.family == FAMILY_MATMUL;
-    return made ? head : 0;
+    uint32_t made = maker_of(l, lower_plain(l, model_arg(l->m, kernel->node, turned ? 0 : 1)));
+    if (!made || is_product(l, made - 1, kernel->segment, true)) return made;
+    *rows = made;
+    return l->kernels[made - 1].segment != kernel->segment ? 0 : product_of(l, &l->kernels[made - 1]);
 }
 
 /* Rows of buffers ------------------------------------------------------------------------------ */
@@ -95,19 +120,25 @@ static int64_t rows_of_piece(const Lower *l, int64_t columns) {
     return 0;
 }
 
+static void join(Lower *l, uint32_t kernel, uint32_t repeat) {
+    Repeat *to = &l->repeats[repeat - 1];
+    if (l->kernels[kernel].repeat) return;
+    l->kernels[kernel].repeat = repeat;
+    *ARENA_PUSH(l->arena, to->kernels, to->n, to->cap) = kernel;
+}
+
 static void find_sets(Lower *l) {
     for (uint32_t k = 0; k < l->n_kernels; k++) {
-        uint32_t head = head_of(l, &l->kernels[k]);
+        uint32_t rows, head = head_of(l, &l->kernels[k], &rows);
         if (!head) continue;
-        Kernel *first = &l->kernels[head - 1];
-        if (!first->repeat) {
-            Repeat *made = ARENA_PUSH(l->arena, l->repeats, l->n_repeats, l->cap_repeats);
-            first->repeat = l->n_repeats;
-            *ARENA_PUSH(l->arena, made->kernels, made->n, made->cap) = head - 1;
+        uint32_t repeat = l->kernels[head - 1].repeat;
+        if (!repeat) {
+            ARENA_PUSH(l->arena, l->repeats, l->n_repeats, l->cap_repeats);
+            repeat = l->n_repeats;
         }
-        Repeat *repeat = &l->repeats[first->repeat - 1];
-        *ARENA_PUSH(l->arena, repeat->kernels, repeat->n, repeat->cap) = k;
-        l->kernels[k].repeat = first->repeat;
+        join(l, head - 1, repeat);
+        if (rows) join(l, rows - 1, repeat);
+        join(l, k, repeat);
     }
 }
 

@@ -11,11 +11,22 @@ void machine_use_cache(void) {
     setenv("MOEC_CACHE_DIR", MOEC_BINARY_DIR "/test-cache", 0);
 }
 
+bool machine_has_gpu(const char *arch) {
+    char device[32], target[32];
+    setenv("MOEC_VGPU_LIBRARY", MOEC_BINARY_DIR "/libmoec-vgpu.so", 0);
+    snprintf(device, sizeof device, "vgpu:%s", arch);
+    snprintf(target, sizeof target, "cuda:%s", arch);
+    return exec_fits(device, target) == OK;
+}
+
 Plan *machine_plan(Model *m, int32_t sequences, int batches, How how) {
     LowerOptions options = { .microbatch = sequences, .microbatches = batches, .no_fusion = how.no_fusion,
                              .precision = how.precision, .recompute = how.recompute,
                              .piece = how.piece };
     options.programs[PROGRAM_STEP] = true;
+    char target[32];
+    snprintf(target, sizeof target, "cuda:%s", how.gpu ? how.gpu : "");
+    if (how.gpu) options.target = target;
     Plan *plan = lower_model(m, &options);
     if (!plan) fail_msg("%s: not lowered: %s\n  hint: %s", m->name, m->diag.message, m->diag.hint);
     return plan;
@@ -27,7 +38,10 @@ static void must(Status status) {
 
 Exec *machine_exec(const Plan *plan, int threads, bool poison) {
     Exec *exec = NULL;
-    must(exec_create(plan, &(ExecOptions){ .threads = threads, .poison = poison, .small_pages = true }, &exec));
+    char device[32] = "cpu";
+    if (!strncmp(plan->target, "cuda:", 5)) snprintf(device, sizeof device, "vgpu:%s", plan->target + 5);
+    must(exec_create(plan, &(ExecOptions){ .device = device, .threads = threads, .poison = poison, .small_pages = true }, &exec));
+    must(exec_init(exec, 1)); // a GPU's memory holds nothing before
     return exec;
 }
 
@@ -45,7 +59,8 @@ void machine_load(Exec *exec, const Plan *plan, const Interp *from) {
         assert_int_equal(plan_param_n(&plan->params[i]), from->param_n[param]);
         for (int64_t j = 0; j < from->param_n[param]; j++) at[j] = (float)from->params[param][j];
     }
-    exec_pack(exec);
+    must(exec_upload(exec, REGION_weights));
+    must(exec_pack(exec));
 }
 
 /* Inputs ------------------------------------------------------------------------------------------------ */
@@ -74,8 +89,9 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
     const Step *step = user;
     assert_in_range(microbatch, 0, step->n - 1);
     for (uint32_t i = 0; i < program->n_inputs; i++) {
-        fill_input(&step->batch[microbatch], &program->inputs[i],
-                   exec_buffer(exec, program, program->inputs[i].buffer));
+        const PlanInput *input = &program->inputs[i];
+        fill_input(&step->batch[microbatch], input,
+                   exec_input(exec, program, (InputKind)input->kind, input->k));
     }
     return OK;
 }
@@ -104,6 +120,8 @@ void machine_step(Exec *exec, const Plan *plan, const Step *step) {
     assert_int_equal(plan->microbatches, step->n);
     set_scalars(exec, step);
     must(exec_run(exec, program, fill, (void *)step));
+    must(exec_download(exec, REGION_weights));
+    must(exec_download(exec, REGION_grads));
 }
 
 /* Results ------------------------------------------------------------------------------------------------- */

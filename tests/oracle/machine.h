@@ -7,6 +7,8 @@
 #include "runtime/exec/exec.h"
 #include "tests/oracle/compare.h"
 
+// Is there what kernels for a virtual GPU need?
+bool machine_has_gpu(const char *arch);
 // Kernels of these tests are cached in the build folder, never in the user's cache.
 void machine_use_cache(void);
 
@@ -15,10 +17,12 @@ typedef struct How {
     bool no_fusion;
     uint8_t precision, recompute;
     int64_t piece; // numbers of logits at a time; 0: all of such small models
+    const char *gpu; // architecture of the virtual GPU to run on; NULL: the CPU
 } How;
 Plan *machine_plan(Model *m, int32_t sequences, int batches, How how); // step only; fails the test
 // Parameters and scalars (lr = 0: gradients stay in their region, weights do not move), then one step.
 // Fails the test when the executor does.
+// On the virtual GPU if the plan is for GPUs.
 Exec *machine_exec(const Plan *plan, int threads, bool poison);
 void machine_load(Exec *exec, const Plan *plan, const Interp *from);
 void machine_step(Exec *exec, const Plan *plan, const Step *step);

@@ -53,6 +53,16 @@ static Hash bits_of(const Trial *t) {
     return machine_results(t->pair.exec, t->pair.plan);
 }
 
+static bool has_whole(const PlanProgram *program, int64_t rows, int64_t columns) {
+    for (uint32_t b = 0; b < program->n_buffers; b++) {
+        const PlanBuffer *buffer = &program->buffers[b];
+        if (buffer->region == REGION_act && buffer->n_dims == 2 && buffer->dims[0] == rows &&
+            buffer->dims[1] == columns)
+            return true;
+    }
+    return false;
+}
+
 // 256 tokens in pieces of 64 rows.
 static void losses_in_pieces(void **state) {
     (void)state;
@@ -72,18 +82,39 @@ static void losses_in_pieces(void **state) {
             assert_int_equal(program->repeats[r].trip, 4);
             assert_int_equal(program->repeats[r].n, 3);
         }
-        int64_t rows = t.pair.plan->tokens; // no buffer of all logits
-        for (uint32_t b = 0; b < program->n_buffers; b++) {
-            const PlanBuffer *buffer = &program->buffers[b];
-            assert_false(buffer->region == REGION_act && buffer->n_dims == 2 &&
-                         buffer->dims[0] == rows && buffer->dims[1] == t.pair.plan->vocab);
-        }
+        assert_false(has_whole(program, t.pair.plan->tokens, t.pair.plan->vocab));
         within(&t, &chosen[i].spec, "loss in pieces", FP32_BOUND);
         Exec *exec = machine_exec(t.pair.plan, 3, false); // on one more thread
         machine_load(exec, t.pair.plan, t.values);
         machine_step(exec, t.pair.plan, &t.microbatches);
         assert_true(hash_equal(bits_of(&t), machine_results(exec, t.pair.plan)));
         exec_destroy(exec);
+        finish(&t);
+    }
+}
+
+// There the product and its loss are two kernels.
+static void losses_in_pieces_on_a_gpu(void **state) {
+    (void)state;
+    static const struct {
+        Spec spec;
+        uint32_t repeats;
+    } chosen[] = {
+        { { "olmo.lua", 32, 8, 2, 0.3 }, 1 },
+        { { "gpt_oss.lua", 32, 8, 1, 0.4 }, 1 },
+        { { "deepseek.lua", 32, 8, 1, 0.4 }, 3 },
+    };
+    if (!machine_has_gpu("sm_80")) skip();
+    for (int i = 0; i < COUNT_OF(chosen); i++) {
+        Trial t = start_trial(&chosen[i].spec, (How){ .piece = 64, .gpu = "sm_80" });
+        const PlanProgram *program = t.pair.program;
+        assert_int_equal(program->n_repeats, chosen[i].repeats);
+        for (uint32_t r = 0; r < program->n_repeats; r++) {
+            assert_int_equal(program->repeats[r].trip, 4);
+            assert_int_equal(program->repeats[r].n, 4);
+        }
+        assert_false(has_whole(program, t.pair.plan->tokens, t.pair.plan->vocab));
+        within(&t, &chosen[i].spec, "loss in pieces on a GPU", FP32_BOUND);
         finish(&t);
     }
 }
@@ -201,6 +232,7 @@ int main(void) {
     machine_use_cache();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_in_pieces),
+        cmocka_unit_test(losses_in_pieces_on_a_gpu),
         cmocka_unit_test(computing_again_saves_memory),
         cmocka_unit_test(blocks_again),
         cmocka_unit_test(in_bf16),
