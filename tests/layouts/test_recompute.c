@@ -18,7 +18,8 @@ static WorldJob job_of(int dp, int ep, const char *fields, Arena *arena) {
 static void policies(void **state) {
     (void)state;
     static const char *const fields[] = { "recompute=none", "recompute=cheap", "recompute=block", "recompute=block:none" };
-    static const struct { int dp, ep; const char *more; } shapes[] = { { 2, 1, "" }, { 2, 2, "" }, { 4, 2, ",params=fsdp" } };
+    static const struct { int dp, ep; const char *more; } shapes[] = { { 2, 1, "" }, { 2, 2, "" }, { 4, 2, ",params=fsdp" },
+                                                                  { 1, 1, ",pp=2" }, { 2, 2, ",pp=2,schedule=zb" } };
     Arena *arena = arena_create();
     WorldJob one = job_of(1, 1, fields[0], arena);
     World *single = world_run(&one);
@@ -31,7 +32,8 @@ static void policies(void **state) {
             const char *where = "", *measured = "";
             double gradient = world_gradient_error(world, single, &where), loss = world_loss_error(world, single),
                    metric = world_metric_error(world, single, &measured);
-            bytes[i] = world->plans[0]->region_bytes[REGION_act];
+            bytes[i] = 0;
+            for (int stage = 0; stage < world->n_stages; stage++) bytes[i] += world->plans[stage]->region_bytes[REGION_act];
             printf("dp %d ep %d %s%s: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), act %lld bytes\n",
                    shapes[s].dp, shapes[s].ep, fields[i], shapes[s].more, gradient, where, loss, metric, measured, (long long)bytes[i]);
             assert_true(gradient <= 1e-5 && loss <= 1e-6 && metric <= 1e-5);
