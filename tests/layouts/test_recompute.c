@@ -6,7 +6,8 @@
 #include <stdio.h>
 
 static WorldJob job_of(int dp, int ep, const char *fields, Arena *arena) {
-    WorldJob job = { .spec = "moe.lua", .microbatch = 2, .microbatches = 4 / dp, .steps = 3, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true };
+    WorldJob job = { .spec = "moe.lua", .microbatch = 2, .microbatches = 4 / dp, .steps = 3,
+                     .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true };
     job.args[job.n_args++] = (SpecArg){ "set", "microbatch" };
     job.layout = layout_single();
     if (layout_parse(fields, arena, &job.layout) != OK) fail_msg("%s", status_message());
@@ -17,9 +18,11 @@ static WorldJob job_of(int dp, int ep, const char *fields, Arena *arena) {
 
 static void policies(void **state) {
     (void)state;
-    static const char *const fields[] = { "recompute=none", "recompute=cheap", "recompute=block", "recompute=block:none" };
-    static const struct { int dp, ep; const char *more; } shapes[] = { { 2, 1, "" }, { 2, 2, "" }, { 4, 2, ",params=fsdp" },
-                                                                  { 1, 1, ",pp=2" }, { 2, 2, ",pp=2,schedule=zb" } };
+    static const char *const fields[] = { "recompute=none", "recompute=cheap", "recompute=block",
+                                          "recompute=block:none" };
+    static const struct { int dp, ep; const char *more; } shapes[] = {
+        { 2, 1, "" }, { 2, 2, "" }, { 4, 2, ",params=fsdp" }, { 1, 1, ",pp=2" }, { 2, 2, ",pp=2,schedule=zb" },
+    };
     Arena *arena = arena_create();
     WorldJob one = job_of(1, 1, fields[0], arena);
     World *single = world_run(&one);
@@ -27,15 +30,18 @@ static void policies(void **state) {
         int64_t bytes[COUNT_OF(fields)];
         World *saved = NULL;
         for (int i = 0; i < COUNT_OF(fields); i++) {
-            WorldJob job = job_of(shapes[s].dp, shapes[s].ep, arena_printf(arena, "%s%s", fields[i], shapes[s].more), arena);
+            const char *all = arena_printf(arena, "%s%s", fields[i], shapes[s].more);
+            WorldJob job = job_of(shapes[s].dp, shapes[s].ep, all, arena);
             World *world = world_run(&job);
             const char *where = "", *measured = "";
-            double gradient = world_gradient_error(world, single, &where), loss = world_loss_error(world, single),
-                   metric = world_metric_error(world, single, &measured);
+            double gradient = world_gradient_error(world, single, &where);
+            double loss = world_loss_error(world, single), metric = world_metric_error(world, single, &measured);
             bytes[i] = 0;
-            for (int stage = 0; stage < world->n_stages; stage++) bytes[i] += world->plans[stage]->region_bytes[REGION_act];
-            printf("dp %d ep %d %s%s: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), act %lld bytes\n",
-                   shapes[s].dp, shapes[s].ep, fields[i], shapes[s].more, gradient, where, loss, metric, measured, (long long)bytes[i]);
+            for (int stage = 0; stage < world->n_stages; stage++)
+                bytes[i] += world->plans[stage]->region_bytes[REGION_act];
+            printf("dp %d ep %d %s: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), act %lld bytes\n",
+                   shapes[s].dp, shapes[s].ep, all, gradient, where, loss, metric, measured,
+                   (long long)bytes[i]);
             assert_true(gradient <= 1e-5 && loss <= 1e-6 && metric <= 1e-5);
             if (!saved) saved = world;
             else world_equal_bits(world, saved), world_free(world);

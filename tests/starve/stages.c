@@ -142,6 +142,39 @@ static void spec(void **state) {
     starve(&(Stage){ .name = "spec", .work = load_work });
 }
 
+// A file of a layout, and the nearest of one that does not fit.
+static Status layout_work(Stage *stage) {
+    static const char text[] = "local m = require \"moec\"\n"
+                               "return m.layout { mesh = { \"pp=4\", \"dp=4\" }, microbatch = 3,\n"
+                               "  stages = { 1, 1, 0, 0 },\n"
+                               "  precision = { { \"*.attention.w_q\", \"bf16\" } } }\n";
+    Model *m = load();
+    if (!m) return ERR_INPUT;
+    Arena *arena = arena_create();
+    Layout layout = layout_single();
+    Text error = { 0 };
+    Status status = OK;
+    if (!spec_load_layout_text("wide.lua", text, strlen(text), m, arena, &layout, &error))
+        status = status_fail(ERR_INPUT, "%s", text_cstr(&error));
+    text_finish(&error);
+    if (status == OK) {
+        Text told = { 0 };
+        LayoutRun run = { .batch = 96 * m->sequence };
+        assert_int_equal(layout_check(&layout, m, &run), ERR_ARGUMENT);
+        layout_print(&layout, &told);
+        text_add(&told, status_message());
+        print_hash(stage, &told);
+    }
+    arena_destroy(arena);
+    model_destroy(m);
+    return status;
+}
+
+static void layout(void **state) {
+    (void)state;
+    starve(&(Stage){ .name = "layout", .work = layout_work });
+}
+
 // The model is changed by lowering it, and belongs to the guard as all the rest.
 static Status lower_work(Stage *stage) {
     Model *m = load();
@@ -331,6 +364,7 @@ int stages_run(const char *name, int samples) {
     samples_of_a_stage = samples;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spec),
+        cmocka_unit_test(layout),
         cmocka_unit_test(lowering),
         cmocka_unit_test(lowering_cold),
         cmocka_unit_test(plan_text),
