@@ -204,10 +204,9 @@ static Status together(Command *command, int (*make)(void *user), void *user) {
     Status status = !result ? OK : result == 2 ? ERR_INPUT : ERR_INTERNAL;
     if (status != OK) status_fail(status, "%s", text_cstr(&said));
     text_finish(&said);
-    command->bare = true;
-    TRY(comm_agree(comm, status));
-    command->bare = false;
-    return OK;
+    status = comm_agree(comm, status);
+    command->bare = status != OK && status != ERR_RANK;
+    return status;
 }
 
 /* train ---------------------------------------------------------------------------------------- */

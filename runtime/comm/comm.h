@@ -94,6 +94,7 @@ typedef struct CommOptions {
 // This process as a rank of what started it, recognised from the environment: mpirun of Open MPI or
 // MPICH, Slurm; without any, or of one rank, comm_self. Not for torchrun, whose ranks are GPUs'.
 Status comm_open(const CommOptions *options, Comm **out);
+int comm_announced(void); // how many ranks that will be
 // What api->at, check, keep, fail do where a transport has them; comm may be NULL.
 void comm_at(Comm *comm, const char *where);
 Status comm_check(void *comm); // CommNccl.watch, `user` the Comm

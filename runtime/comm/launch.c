@@ -42,6 +42,12 @@ static Status find_launcher(int *n_ranks, const char **name) {
     return OK;
 }
 
+int comm_announced(void) {
+    const char *launcher;
+    int n;
+    return find_launcher(&n, &launcher) == OK ? n : 1;
+}
+
 static Status find_engine(Arena *arena, const char *launcher, int n_ranks, const Engine **engine) {
     LibraryPlaces places = { .arena = arena };
     const char *given = getenv("MOEC_COMM_LIBRARY"), *where;

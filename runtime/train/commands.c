@@ -27,9 +27,13 @@ static void catch_signals(void) {
     sigaction(SIGHUP, &action, NULL);
 }
 
-// Training goes on when nobody reads what it prints any more.
+// Training goes on when nobody reads what it prints any more. Launchers pass SIGUSR1 on to ranks, and
+// leave them the time to save.
 static void catch_signals_of_training(void) {
     catch_signals();
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -62,14 +66,21 @@ static int end(const Command *command, const char *program, Status status) {
 int command_on_ranks(const char *program, Status (*body)(Command *command, int argc, char **argv),
                 PlanAgain plan_again, int argc, char **argv) {
     Command command = { .plan_again = plan_again };
+    Guard *guard = guard_start(program);
     Status status = comm_open(NULL, &command.comm);
-    if (status != OK) return end(&command, program, status);
+    if (status != OK) {
+        guard_stop(guard);
+        return end(&command, program, status);
+    }
+    guard_open(guard, command.comm);
     log_rank(command.comm->rank);
     PlanMesh flat = { .size = { [AXIS_pp] = 1, [AXIS_edp] = command.comm->n_ranks, [AXIS_ep] = 1 } };
     status = comm_mesh(command.comm, &flat); // before any plan is known
     if (status == OK) status = body(&command, argc, argv);
     int result = end(&command, program, status);
+    guard_close(guard, result);
     comm_close(command.comm);
+    guard_stop(guard);
     return result;
 }
 

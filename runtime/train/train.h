@@ -174,6 +174,14 @@ Status sample_run(Exec *exec, const Plan *plan, const SampleOptions *options);
 int32_t sample_draw(const float *logits, int32_t n, double temperature, double top_p,
                     double uniform, int32_t *work);
 
+/* guard.c: ends a process whose launcher's library waits for ranks that do not come ------------ */
+
+typedef struct Guard Guard;
+Guard *guard_start(const char *program);                       // before comm_open. NULL: one rank; fine below
+void guard_open(Guard *guard, Comm *comm);                     // all have come
+void guard_close(Guard *guard, int exit_status);               // before comm_close
+void guard_stop(Guard *guard);
+
 /* commands.c: what both `moec` and `moec-run` offer -------------------------------------------- */
 
 // A command on every rank that a launcher started; one, without.

@@ -99,6 +99,22 @@ for run in 2:dp2 4:ep2 2:fsdp; do
     "$moec" sample "$work/${run#*:}" --bytes 5 >/dev/null 2>&1
 done
 
+# A signal to one rank ends all after their step, which is saved.
+tests/mpirun.sh "$build" 2 "$moec" train "$work/mini.lua" "${data[@]}" --layout dp=2 --steps 1000000 \
+    --out "$work/long" >"$work/long.log" 2>&1 &
+launcher=$!
+for ((k = 0; k < 1000; k++)); do
+    [[ -s $work/long/metrics.jsonl ]] && break
+    sleep 0.1
+done
+mapfile -t pids < <(pgrep -P $launcher)
+kill -INT "${pids[1]}"
+! wait $launcher || fail "an interrupted run ends well"
+last=$(losses "$work/long" | wc -l)
+grep -q "interrupted after step $last, which is saved" "$work/long.log" || { cat "$work/long.log"; fail "interrupted"; }
+[[ $(cat "$work/long/checkpoints/latest") == step-$last ]]
+[[ -e $work/long/ranks.board && ! -e $work/long/failure.txt ]]
+
 # refused STATUS PART N COMMAND...: fails so, and says it once.
 refused() {
     local status=$1 part=$2 n=$3 found=0
