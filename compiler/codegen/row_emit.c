@@ -100,40 +100,70 @@ static void store_rows(Emit *em, uint32_t store, Index index, const char *x) {
         emit_line(em, "%s_store_by(%s, %s, %lld, n);", access, where, x, features);
 }
 
-// A dispatch whose rows lie apart: choice k of the row goes where the route says. Lanes may run along
-// features, along choices, or along rows.
+/* Puts ----------------------------------------------------------------------------------------- */
+
+// A dispatch whose rows lie apart: choice k of the row goes where the route says. Lanes run along
+// features, where a choice's address is found once for all of them (p), or along choices or rows.
+typedef struct Put {
+    const RowStore *store;
+    int ids;      // load of the route
+    int choices;
+    int64_t features;
+} Put;
+
+static Put put_of(const Emit *em, uint32_t store) {
+    const RowBody *b = em->row->body;
+    const RowStore *s = &b->stores[store];
+    uint32_t x = model_arg(em->row->m, s->node, 0), route = model_arg(em->row->m, s->node, 1);
+    Put put = { s, 0, model_type(em->row->m, x)->dim[0], type_features(model_type(em->row->m, s->node)) };
+    while (b->loads[put.ids].what != WHAT_ROW_OF_SLOT || b->loads[put.ids].node != route) put.ids++;
+    return put;
+}
+
+static bool is_along_features(const Emit *em, const Put *put) {
+    return !em->row->by_rows && (put->features > 1 || put->choices == 1);
+}
+
+// What lies before the loops over features.
+static void open_puts(Emit *em, int axis) {
+    const RowLoop *l = &em->row->loops[em->loop];
+    for (uint32_t i = 0; i < em->row->n_sinks; i++) {
+        const RowSink *sink = &em->row->sinks[i];
+        if (!em->row->body->stores[sink->store].apart) continue;
+        Put put = put_of(em, sink->store);
+        if (!is_along_features(em, &put) || axis != (put.choices > 1)) continue;
+        for (uint32_t t = 0; t < l->n_tasks; t++) {
+            if (l->tasks[t].val != sink->val) continue;
+            const char *type = emit_dtype(put.store->dtype),
+                       *id = emit_text(em, "r%d[%s]", put.ids, axis ? em->axes[0].var : "0");
+            emit_line(em, "%s *const p%u = %s < 0 ? 0 : (%s *)s%u[%s / %lld] + %s %% %lld * %lldL;", type,
+                      sink->store, id, type, sink->store, id, (long long)put.store->apart, id,
+                      (long long)put.store->apart, (long long)put.features);
+        }
+    }
+}
+
 static void store_apart(Emit *em, const Place *place, uint32_t store, const RowShape *space,
                         const int64_t *stride, const char *x) {
-    const RowStore *s = &em->row->body->stores[store];
-    const Model *m = em->row->m;
-    long long features = (long long)type_features(model_type(m, s->node)), apart = s->apart;
-    int choices = model_type(m, model_arg(m, s->node, 0))->dim[0], ids = 0;
-    while (em->row->body->loads[ids].what != WHAT_ROW_OF_SLOT ||
-           em->row->body->loads[ids].node != model_arg(m, s->node, 1))
-        ids++;
-    int64_t along[MAX_RANK] = { choices > 1 }, within[MAX_RANK] = { 0 };
+    Put put = put_of(em, store);
+    int64_t along[MAX_RANK] = { put.choices > 1 }, within[MAX_RANK] = { 0 };
     memcpy(within + 1, stride + 1, sizeof *stride * (MAX_RANK - 1));
     Index choice = emit_index(em, place, space, along, 0),
           feature = emit_index(em, place, space, within, 0);
-    const char *access = emit_access(s->dtype), *n = em->tail || em->row->by_rows ? "n" : "LANES";
-    if (em->row->by_rows || choice.lane) {
-        const char *rows =
-            em->row->by_rows
-                ? emit_text(em, "vi_load_by(l%d + row * %d + %s, %d, n)", ids, choices, choice.text, choices)
-                : emit_text(em, "vi_load_n(r%d + %s, %s)", ids, choice.text, n);
-        emit_line(em, "%s_put_apart(s%u, %lld, %s, %s, %lld, %s, %s);", access, store, apart,
-                  feature.text, rows, features, x, n);
+    const char *access = emit_access(put.store->dtype),
+               *n = em->tail || em->row->by_rows ? "n" : "LANES";
+    if (is_along_features(em, &put)) {
+        emit_line(em, "if (p%u)", store);
+        em->indent++;
+        write_features(em, access, emit_text(em, "p%u", store), feature, x);
+        em->indent--;
         return;
     }
-    emit_line(em, "if (r%d[%s] >= 0) {", ids, choice.text);
-    em->indent++;
-    emit_line(em, "const int32_t to = r%d[%s];", ids, choice.text);
-    write_features(em, access,
-                   emit_text(em, "(%s *)s%u[to / %lld] + to %% %lld * %lldL",
-                             emit_dtype(s->dtype), store, apart, apart, features),
-                   feature, x);
-    em->indent--;
-    emit_line(em, "}");
+    const char *rows = em->row->by_rows ? emit_text(em, "vi_load_by(l%d + row * %d + %s, %d, n)", put.ids,
+                                                    put.choices, choice.text, put.choices)
+                                        : emit_text(em, "vi_load_n(r%d + %s, %s)", put.ids, choice.text, n);
+    emit_line(em, "%s_put_apart(s%u, %lld, %s, %s, %lld, %s, %s);", access, store,
+              (long long)put.store->apart, feature.text, rows, (long long)put.features, x, n);
 }
 
 static bool in_array(const RowVal *v) {
@@ -243,6 +273,7 @@ static void body(Emit *em) {
 
 // The axes from `axis` on, those that are one loop as one.
 static void nest(Emit *em, int axis) {
+    open_puts(em, axis);
     if (axis == em->n_loop) {
         body(em);
         return;

@@ -2,7 +2,8 @@
 // The text of row programs: what row_emit.c (loops, stores, the frame) and row_value.c
 // (expressions) share.
 //
-// Names in the source: l, s: parameters; r, w: the same at the current row; t: constant vectors; m:
+// Names in the source: l, s: parameters; r, w: the same at the current row; p: where a choice of the row is
+// put on its rank; t: constant vectors; m:
 // values kept in memory; x: values in registers; a: accumulators of lanes; q: partial sums of
 // lanes; j: the axis that lanes run along, n: how many of the 16 are live, `live` the mask of them;
 // i, k: other axes. On a GPU lanes are the threads of a warp (templates/cuda/rows.h), and a value kept
