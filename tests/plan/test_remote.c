@@ -142,11 +142,49 @@ static void test_text(void **state) {
     plan_destroy(plan);
 }
 
+// Experts by number: in order, and as a map says.
+static void test_experts(void **state) {
+    (void)state;
+    static const int32_t owner[] = { 1, 0, 0, 1, 1, 0 };
+    PlanParam param = { .name = "w", .per_expert = true, .n_dims = 2, .dims = { 3, 5 }, .experts = 6 };
+    assert_int_equal(plan_whole_numbers(&param), 30);
+    assert_int_equal(plan_expert(&param, 1, 2), 5);
+    assert_int_equal(plan_whole_number(&param, 1, 7), 4 * 5 + 2);
+    param.owner = owner;
+    static const int32_t here[2][3] = { { 1, 2, 5 }, { 0, 3, 4 } };
+    for (int rank = 0; rank < 2; rank++)
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(plan_expert(&param, rank, i), here[rank][i]);
+            assert_int_equal(plan_whole_number(&param, rank, i * 5 + 4), here[rank][i] * 5 + 4);
+        }
+    param.experts = 0; // all are here
+    assert_int_equal(plan_whole_number(&param, 0, 14), 14);
+    assert_int_equal(plan_whole_numbers(&param), 15);
+
+    Plan *plan = sample_plan(8, 2), *again;
+    PlanParam *first = &plan->params[0];
+    first->per_expert = true;
+    first->experts = 6;
+    first->owner = owner;
+    Text text = { 0 };
+    plan_print(plan, &text);
+    assert_non_null(strstr(text.at, " expert of 6 on 1,0,0,1,1,0\n"));
+    if (plan_parse(text.at, text.bytes, &again) != OK) fail_msg("%s", status_message());
+    assert_int_equal(again->params[0].experts, 6);
+    assert_memory_equal(again->params[0].owner, owner, sizeof owner);
+    text_finish(&text);
+    plan_destroy(again);
+    assert_int_equal(plan_check(plan), ERR_FORMAT);
+    assert_non_null(strstr(status_message(), "expected 8 experts on each of 1 ranks, found 6 in all"));
+    plan_destroy(plan);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_experts),
     };
     return cmocka_run_group_tests_name("plan.remote", tests, NULL, NULL);
 }
