@@ -78,8 +78,9 @@ static int unit_bytes(const char *name) {
     return (int)(first + (digits ? 1 + digits : 0));
 }
 
-static Class class_of(const Lower *l, const PlanParam *param, bool direct) {
-    bool sharded = lower_is_sharded(l, param);
+static Class class_of(const Lower *l, uint32_t index, bool direct) {
+    const PlanParam *param = lower_param(l, index);
+    bool sharded = lower_is_sharded(l, index);
     return (Class){ param->per_expert ? GROUP_edp : GROUP_dp, direct && !sharded, sharded,
                     sharded ? unit_bytes(param->name) : 0, param->name, param->decay, param->lr };
 }
@@ -99,7 +100,7 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
         uint32_t index = l->shared->param_index[i], c = 0;
         if (!lower_holds(l, i)) continue;
         if (plan->params[index].is_state) continue;
-        Class class = class_of(l, &plan->params[index], direct[i]);
+        Class class = class_of(l, i, direct[i]);
         int32_t ranks = plan_group_size(plan, (PlanGroup)class.group);
         while (c < n_classes && !same_class(&classes[c], &class)) c++;
         if (c == n_classes) classes[n_classes++] = class;

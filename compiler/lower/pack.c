@@ -134,7 +134,7 @@ uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n) {
                   .n = turn ? d->k : d->n };
     const NodeInfo *info = &l->info[plain];
     bool param = info->role == ROLE_SOURCE && l->m->nodes[plain].op != OP_TOTAL;
-    if (param && !lower_is_sharded(l, lower_param(l, l->m->nodes[plain].attr.index))) {
+    if (param && !lower_is_sharded(l, l->m->nodes[plain].attr.index)) {
         pack.of = l->m->nodes[plain].attr.index;
         return packed_param(l, plain, &pack);
     }

@@ -372,7 +372,7 @@ uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t
 
 /* sharded.c: parameters that no rank keeps whole */
 
-bool lower_is_sharded(const Lower *l, const PlanParam *param);
+bool lower_is_sharded(const Lower *l, uint32_t index); // of the model's parameter
 // Kernels that read them, or add to their gradients, are given what a segment gathers, or exchanges.
 void describe_sharded(Lower *l);
 

@@ -19,9 +19,18 @@ typedef struct Sharded {
     uint32_t n, cap;
 } Sharded;
 
-bool lower_is_sharded(const Lower *l, const PlanParam *param) {
+// What several stages read stays whole: their gradients meet after the microbatches.
+static bool is_shared(const Lower *l, uint32_t index) {
+    int stages = 0;
+    for (int32_t stage = 0; l->shared->held && stage < l->layout->pp; stage++)
+        stages += l->shared->held[index * (uint32_t)l->layout->pp + (uint32_t)stage];
+    return stages > 1;
+}
+
+bool lower_is_sharded(const Lower *l, uint32_t index) {
     const Layout *layout = l->layout;
-    if (!layout || param->is_state) return false;
+    if (!layout || !lower_is_trained(l, index) || is_shared(l, index)) return false;
+    const PlanParam *param = lower_param(l, index);
     PlanGroup group = param->per_expert ? GROUP_edp : GROUP_dp;
     uint8_t how = param->per_expert ? layout->expert_params : layout->params;
     return how == PARAMS_FSDP && plan_group_size(l->plan, group) > 1;

@@ -211,7 +211,7 @@ static Status check_all_summed(const Shards *s, uint32_t number) {
 static Status check_added(const Shards *s, uint32_t number, const PlanBuffer *to) {
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         const PlanBucket *bucket = &s->c->plan->buckets[i];
-        if (overlaps(to, bucket->offset, bucket->bytes) && (s->landed[i] || s->read))
+        if (overlaps(to, bucket->grads, bucket->bytes) && (s->landed[i] || s->read))
             REFUSE_SHARDS(s->c, number, "expected \"%s\" to be added to before gradients of bucket %u are read",
                           to->name, i);
     }

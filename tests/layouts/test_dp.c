@@ -108,6 +108,54 @@ static void test_fsdp(void **state) {
     plan_destroy(plan);
 }
 
+// Beside other axes: experts on their own ranks, whose copies are sharded; stages, which gather for themselves,
+// with a table that two of them read and that stays whole.
+static void test_other_axes(void **state) {
+    (void)state;
+    static const struct {
+        int pp, dp, ep;
+        const char *spec;
+        LayoutParams params;
+    } cases[] = { { 1, 4, 2, "moe.lua", PARAMS_FSDP }, { 2, 2, 1, "deep.lua", PARAMS_RESIDENT },
+                  { 2, 2, 1, "deep.lua", PARAMS_FSDP }, { 2, 2, 2, "deep.lua", PARAMS_FSDP } };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        WorldJob job = job_of(cases[i].spec, NULL, cases[i].dp);
+        job.layout.pp = cases[i].pp;
+        job.layout.ep = cases[i].ep;
+        job.layout.params = job.layout.expert_params = cases[i].params;
+        job.steps = 4;
+        WorldJob single = alone(job, false);
+        World *a = world_run(&job), *b = world_run(&single), *again = world_run(&job);
+        const char *where = "";
+        double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b);
+        printf("%s%s, pp %d dp %d ep %d: gradients within %.2g (%s), losses %.2g\n", cases[i].spec,
+               cases[i].params ? ", fsdp" : "", cases[i].pp, cases[i].dp, cases[i].ep, gradient, where, loss);
+        assert_true(gradient <= 1e-5);
+        assert_true(loss <= 1e-6);
+        world_equal_bits(a, again);
+        bool sharded = false;
+        for (uint32_t k = 0; k < a->plans[0]->n_buckets; k++) sharded |= a->plans[0]->buckets[k].sharded;
+        assert_int_equal(sharded, cases[i].params == PARAMS_FSDP);
+        world_free(a), world_free(b), world_free(again);
+    }
+}
+
+// A program without gradients reads the same weights.
+static void test_eval(void **state) {
+    (void)state;
+    for (int fsdp = 0; fsdp < 2; fsdp++) {
+        WorldJob job = job_of("moe.lua", "global", 2);
+        job.layout.params = job.layout.expert_params = fsdp ? PARAMS_FSDP : PARAMS_RESIDENT;
+        job.steps = 2;
+        job.eval = true;
+        WorldJob single = alone(job, true);
+        World *a = world_run(&job), *b = world_run(&single);
+        assert_true(b->eval > 0);
+        assert_true(fabs(a->eval - b->eval) <= 1e-6 * b->eval);
+        world_free(a), world_free(b);
+    }
+}
+
 // A gradient that is not finite on one rank: the step is skipped by all.
 static void test_spoilt(void **state) {
     (void)state;
@@ -212,6 +260,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe), cmocka_unit_test(test_global_balance),
                                         cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek),
                                         cmocka_unit_test(test_bf16), cmocka_unit_test(test_fsdp),
+                                        cmocka_unit_test(test_other_axes), cmocka_unit_test(test_eval),
                                         cmocka_unit_test(test_spoilt), cmocka_unit_test(test_bytes),
                                         cmocka_unit_test(test_bytes_of_fsdp),
                                         cmocka_unit_test(test_bucket_sizes) };

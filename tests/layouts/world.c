@@ -229,6 +229,15 @@ static double sum_metrics(Exec *exec, const PlanProgram *step, const char *name)
     return sum;
 }
 
+static Status run_eval(const Rank *r, Exec *exec) {
+    const PlanProgram *eval = plan_program(r->plan, "eval");
+    TRY(exec_run(exec, eval, fill, (void *)r));
+    pthread_mutex_lock(r->lock);
+    r->world->eval += losses_of(exec, eval);
+    pthread_mutex_unlock(r->lock);
+    return OK;
+}
+
 static Status run_steps(Rank *r, Exec *exec) {
     const PlanProgram *step = plan_program(r->plan, "step");
     TRY(exec_init(exec, SEED));
@@ -248,6 +257,7 @@ static Status run_steps(Rank *r, Exec *exec) {
     to->skipped = exec_scalars(exec)[SCALAR_skipped];
     to->grad_norm = exec_scalars(exec)[SCALAR_grad_norm];
     to->moved = exec_moved(exec);
+    if (r->job->eval) TRY(run_eval(r, exec));
     for (int i = 0; i < N_MOVES * N_LINKS; i++) (&to->moved.bytes[0][0])[i] -= (&before.bytes[0][0])[i];
     for (int region = 0; region < N_REGIONS; region++)
         if (r->plan->region_bytes[region]) to->touched[region] = exec_touched(exec, (Region)region);
@@ -283,7 +293,7 @@ static Model *load_model(const WorldJob *job) {
 static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
     LowerOptions options = { .microbatch = job->microbatch,
                              .microbatches = job->microbatches,
-                             .programs = { [PROGRAM_STEP] = true },
+                             .programs = { [PROGRAM_STEP] = true, [PROGRAM_EVAL] = job->eval },
                              .precision = job->precision,
                              .bucket = job->bucket,
                              .piece = job->piece,

@@ -25,7 +25,7 @@ typedef struct WorldJob {
     double clip, lr, decay;      // of the run
     uint8_t precision;
     int64_t bucket, piece;       // LowerOptions
-    bool poison;
+    bool poison, eval;           // eval: program "eval" of one microbatch after the last step
     const char *device;          // NULL: the CPU
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;
@@ -59,6 +59,7 @@ typedef struct World {
     WorldRank *ranks;
     double *losses;              // [steps], all losses with their weights, over all ranks
     double *norms;               // [steps], of the gradient
+    double eval;                 // losses of that program, over all ranks
     double *served, *dropped;    // [steps], copies with and without a row, over all routes and ranks
     WorldParam *params; uint32_t n_params, cap_params;
     WorldMetric *metrics; uint32_t n_metrics, cap_metrics; // losses too
