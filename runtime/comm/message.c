@@ -13,6 +13,7 @@
 
 enum {
     LOOKS = 200,                // before the first sleep: a few microseconds
+    TESTS = 16,                 // of messages, likewise
     LOOK_EVERY = 50,            // milliseconds between looks at the board
     LONG_NAP = 20000000,        // nanoseconds
     FIRST_NAP = 20000, LAST_NAP = 500000,
@@ -129,8 +130,10 @@ static Status move_on(Process *p) {
 }
 
 static Ticket *ticket_new(Process *p) {
-    Ticket *ticket = memory_alloc(sizeof *ticket);
-    ticket->next = p->tickets;
+    Ticket *ticket = p->spare;
+    if (ticket) p->spare = ticket->next;
+    else ticket = memory_alloc(sizeof *ticket);
+    *ticket = (Ticket){ .next = p->tickets };
     if (p->tickets) p->tickets->before = ticket;
     p->tickets = ticket;
     return ticket;
@@ -156,6 +159,7 @@ Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticke
 Status wait_ticket(Wait *wait, Ticket *ticket) {
     Process *p = wait->process;
     Bell *bell = &p->control.bells[p->base.rank];
+    for (int i = 0; i < TESTS && !ticket->done; i++) TRY(move_on(p));
     for (;;) {
         uint32_t rings = atomic_load(&bell->rings);
         TRY(move_on(p));
@@ -165,8 +169,23 @@ Status wait_ticket(Wait *wait, Ticket *ticket) {
         sleep_on(&bell->rings, rings, next_nap(wait));
         atomic_store(&bell->sleeping, 0);
     }
-    memory_free(ticket);
+    ticket->next = p->spare;
+    p->spare = ticket;
     return OK;
+}
+
+static void free_list(Ticket *ticket) {
+    while (ticket) {
+        Ticket *next = ticket->next;
+        memory_free(ticket);
+        ticket = next;
+    }
+}
+
+// Open ones are left after a failure only.
+void tickets_free(Process *p) {
+    free_list(p->spare);
+    free_list(p->tickets);
 }
 
 /* Messages ------------------------------------------------------------------------------------- */

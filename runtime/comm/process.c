@@ -61,6 +61,7 @@ static void team_init(Process *p, Arena *arena, PlanGroup group, int n, int own,
     team_nodes(p, arena, team);
     team->cell = &p->control.cells[ranks[team->leaders[team->own_node]]][group];
     team->boxes = ARENA_ARRAY(arena, char *, team->n_here);
+    team->tickets = ARENA_ARRAY(arena, Ticket *, 2 * team->n + team->n_nodes * team->n_here);
 }
 
 static void world_init(Process *p) {
@@ -319,6 +320,7 @@ static void process_close(Comm *comm) {
     if (fine) fine = news_end(p) == OK;
     if (p->lines) munmap(p->lines, (size_t)p->n_node * BOARD_LINE);
     if (fine) end_engine(p);
+    tickets_free(p);
     arena_destroy(p->mesh_arena);
     arena_destroy(p->arena);
     pthread_mutex_destroy(&p->lock);

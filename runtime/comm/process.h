@@ -14,6 +14,9 @@
 #include "runtime/comm/board.h"
 #include "runtime/comm/engine.h"
 
+typedef struct Ticket Ticket;  // of a request
+typedef struct News News;
+
 // Half a box: what a member gives in one round of a call. Two rounds share a box, so a round needs one
 // meeting: who writes a half again has met everybody after they read it.
 enum { BOX = 1 << 18 };
@@ -48,11 +51,10 @@ typedef struct Team {
     int *node;                 // [n] which node of the group's
     Cell *cell;
     uint32_t rounds;           // of boxes
+    Ticket **tickets;          // of one call: room for its most
     char **boxes;              // [n_here] two halves each for what is given here, two for what came
 } Team;
 
-typedef struct Ticket Ticket;
-typedef struct News News;
 
 typedef struct Window {
     struct Window *next;
@@ -70,7 +72,7 @@ typedef struct Process {
     void *control_handle, *boxes_handle;
     Arena *arena, *mesh_arena;
     Team teams[N_GROUPS];
-    Ticket *tickets;           // that have not ended
+    Ticket *tickets, *spare;   // that have not ended; that can be had again
     Window *windows;
     char *lines;               // of the board's file, mapped: one for each rank of the node
     int64_t own_line;
@@ -112,6 +114,7 @@ void ring(Process *p, int rank);
 Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t bytes, Ticket **out);
 Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticket **out);
 Status wait_ticket(Wait *wait, Ticket *ticket);
+void tickets_free(Process *p);
 Status process_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
                     void **ticket);
 Status process_sent(Comm *comm, void *ticket);

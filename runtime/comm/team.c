@@ -94,24 +94,21 @@ static int place_of(const Team *team, int member) {
 static Status leaders_gather(Process *p, Team *team, PlanGroup group, Wait *wait, int half,
                              int64_t bytes) {
     int tag = TAG_GROUP + (int)group, n = 0;
-    Ticket **tickets = memory_alloc(sizeof(Ticket *) * (size_t)(team->n * team->n_nodes));
-    Status status = OK;
+    Ticket **tickets = team->tickets;
     for (int i = 0; i < team->n; i++) {
         int leader = team->leaders[team->node[i]];
         if (team->node[i] == team->own_node) continue;
-        TRY_GOTO(ticket_recv(p, team->ranks[leader], tag, came(team, half) + place_of(team, i) * bytes,
-                             bytes, &tickets[n]), end);
+        TRY(ticket_recv(p, team->ranks[leader], tag, came(team, half) + place_of(team, i) * bytes,
+                             bytes, &tickets[n]));
         n++;
     }
     for (int node = 0; node < team->n_nodes; node++) {
         for (int h = 0; node != team->own_node && h < team->n_here; h++, n++)
-            TRY_GOTO(ticket_send(p, team->ranks[team->leaders[node]], tag, given(team, h, half), bytes,
-                                 &tickets[n]), end);
+            TRY(ticket_send(p, team->ranks[team->leaders[node]], tag, given(team, h, half), bytes,
+                                 &tickets[n]));
     }
-    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(wait, tickets[i]), end);
-end:
-    memory_free(tickets);
-    return status;
+    for (int i = 0; i < n; i++) TRY(wait_ticket(wait, tickets[i]));
+    return OK;
 }
 
 // Bytes from each member in a round, the same on all nodes: what came from others fits half a box too.
@@ -191,17 +188,14 @@ Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to,
         memcpy(to, from, (size_t)bytes);
         return OK;
     }
-    Ticket **tickets = memory_alloc(sizeof(Ticket *) * 2 * (size_t)team->n);
+    Ticket **tickets = team->tickets;
     int n = 0;
-    Status status = OK;
     Wait wait = enter(p, group, CALL_exchange);
-    TRY_GOTO(begin_far(p, team, group, from, to, bytes, tickets, &n), end);
-    TRY_GOTO(exchange_near(p, team, group, &wait, from, to, bytes), end);
-    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(&wait, tickets[i]), end);
+    TRY(begin_far(p, team, group, from, to, bytes, tickets, &n));
+    TRY(exchange_near(p, team, group, &wait, from, to, bytes));
+    for (int i = 0; i < n; i++) TRY(wait_ticket(&wait, tickets[i]));
     wait_end(&wait);
-end:
-    memory_free(tickets);
-    return status;
+    return OK;
 }
 
 /* Blocks --------------------------------------------------------------------------------------- */
@@ -231,15 +225,12 @@ Status process_blocks(Comm *comm, PlanGroup group, const void *from, const int64
                       const int64_t *in) {
     Process *p = process_of(comm);
     Team *team = &p->teams[group];
-    Ticket **tickets = memory_alloc(sizeof(Ticket *) * 2 * (size_t)team->n);
+    Ticket **tickets = team->tickets;
     int n = 0;
-    Status status = OK;
     Wait wait = enter(p, group, CALL_blocks);
-    TRY_GOTO(begin_blocks(p, team, TAG_GROUP + (int)group, from, out, to, in, tickets, &n), end);
+    TRY(begin_blocks(p, team, TAG_GROUP + (int)group, from, out, to, in, tickets, &n));
     copy_own(team, from, out, to, in);
-    for (int i = 0; i < n; i++) TRY_GOTO(wait_ticket(&wait, tickets[i]), end);
+    for (int i = 0; i < n; i++) TRY(wait_ticket(&wait, tickets[i]));
     wait_end(&wait);
-end:
-    memory_free(tickets);
-    return status;
+    return OK;
 }

@@ -47,7 +47,7 @@ static void look_at(Watch *w, int i, bool beat) {
     uint32_t beats = atomic_load(&e->beats);
     w->missed[i] = beats == w->beats[i] ? w->missed[i] + 1 : 0;
     w->beats[i] = beats;
-    if (w->missed[i] * BEAT < p->deadline * 750 || over(p, w->ranks[i])) return;
+    if (w->missed[i] * BEAT < p->deadline * 500 || over(p, w->ranks[i])) return;
     report(p, w->ranks[i], e->pid_space ? "does not run: its process is stopped or starved"
                                         : "is not heard of: its process is stopped, or its node gone");
     w->missed[i] = UINT32_MAX;

@@ -52,12 +52,6 @@ static const char *mpi_open(int *rank, int *n_ranks) {
     return NULL;
 }
 
-static const char *mpi_close(void) {
-    MPI_TRY(MPI_Comm_free(&messages));
-    MPI_TRY(MPI_Finalize());
-    return NULL;
-}
-
 static const char *mpi_nodes(int *node_of) {
     MPI_Comm node;
     int rank, lowest;
@@ -143,15 +137,29 @@ static const char *mpi_unshare(void *handle) {
 /* Messages ------------------------------------------------------------------------------------- */
 
 typedef struct Request {
+    struct Request *next;       // of the spare ones
     int n;
     MPI_Request pieces[];
 } Request;
 
+static Request *spare;          // of one piece
+
 static Request *request_new(int64_t bytes) {
     int n = bytes > PIECE ? (int)((bytes + PIECE - 1) / PIECE) : 1;
-    Request *request = malloc(sizeof *request + (size_t)n * sizeof(MPI_Request));
+    Request *request = n == 1 ? spare : NULL;
+    if (request) spare = request->next;
+    else request = malloc(sizeof *request + (size_t)n * sizeof(MPI_Request));
     if (request) request->n = n;
     return request;
+}
+
+static void request_end(Request *request) {
+    if (request->n > 1) {
+        free(request);
+        return;
+    }
+    request->next = spare;
+    spare = request;
 }
 
 static int piece_bytes(int64_t bytes, int i) {
@@ -184,7 +192,18 @@ static const char *mpi_test(void *request, bool *done) {
     int all;
     MPI_TRY(MPI_Testall(r->n, r->pieces, &all, MPI_STATUSES_IGNORE));
     *done = all;
-    if (all) free(r);
+    if (all) request_end(r);
+    return NULL;
+}
+
+static const char *mpi_close(void) {
+    MPI_TRY(MPI_Comm_free(&messages));
+    MPI_TRY(MPI_Finalize());
+    while (spare) {
+        Request *next = spare->next;
+        free(spare);
+        spare = next;
+    }
     return NULL;
 }
 
