@@ -212,6 +212,16 @@ static Status local_sent(Comm *comm, void *ticket) {
     return status;
 }
 
+// While a message waits, its sender may have fenced its own memory against its own kernels
+// (runtime/device/fence.h): sanitizers must not mind this one read. Byte by byte, lest it becomes a memcpy.
+#if defined __clang__ || defined __GNUC__
+__attribute__((no_sanitize_address))
+#endif
+static void take(void *to, const void *from, int64_t bytes) {
+    const volatile char *at = from;
+    for (int64_t i = 0; i < bytes; i++) ((volatile char *)to)[i] = at[i];
+}
+
 static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes) {
     Local *l = local_of(comm);
     World *w = l->world;
@@ -226,7 +236,7 @@ static Status local_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t 
                              "internal error: rank %d sends %lld bytes, rank %d expects %lld", rank,
                              (long long)message->bytes, comm->rank, (long long)bytes);
     if (status == OK) {
-        memcpy(to, message->from, (size_t)bytes);
+        take(to, message->from, bytes);
         queue->first = message->next;
         message->taken = true;
         board_go_on(w->board, comm->rank);

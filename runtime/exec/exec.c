@@ -260,6 +260,7 @@ static Status zero_metrics(Exec *exec, const PlanProgram *program) {
 static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
     const PlanProgram *program = &exec->plan->programs[number];
     bool on_host = exec->api->on_host;
+    if (exec->images[REGION_scalars]) memcpy(&exec->step, exec_scalars(exec) + SCALAR_step, sizeof exec->step);
     TRY(stage_begin(exec));
     TRY(zero_metrics(exec, program));
     int32_t filled = -1; // microbatch whose inputs are there

@@ -50,6 +50,7 @@ struct Exec {
     Arena *arena;
     const Plan *plan;
     bool poison, graph;
+    int32_t step;             // that the scalars said when the program began: for reports
     Pool *pool;
     Device *device;
     const DeviceApi *api;

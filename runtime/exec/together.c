@@ -69,12 +69,9 @@ void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRo
     if (exec->host->n_ranks == 1 || !exec->host->api->at) return;
     const PlanInstr *instr = &program->instrs[i];
     bool launch = instr->op == PLAN_launch;
-    int32_t step = 0;
     char where[192];
-    if (exec->images[REGION_scalars])
-        memcpy(&step, exec_scalars(exec) + SCALAR_step, sizeof step);
     snprintf(where, sizeof where, "program %s, step %d, %s of microbatch %d: instruction %d, %s",
-             program->name, step, program->segments[row->segment].name, row->microbatch, i,
+             program->name, exec->step, program->segments[row->segment].name, row->microbatch, i,
              launch ? exec->plan->kernels[instr->kernel].entry : ops[instr->op]);
     comm_at(exec->host, where);
 }
