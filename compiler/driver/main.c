@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "compiler/driver/driver.h"
+#include "compiler/layout/layout.h"
 #include "runtime/train/checkpoint.h"
 #include "runtime/train/options.h"
 
@@ -44,6 +45,10 @@ static int print_help(int command) {
     if (options_of(commands[command].name))
         options_help(options_of(commands[command].name), &text);
     text_add(&text, commands[command].options);
+    if (strstr(text_cstr(&text), "--layout")) {
+        text_add(&text, "\nfields of a layout, commas between (docs/layouts.md)\n");
+        layout_help(&text);
+    }
     bool of_run = options_of(commands[command].name) & (FOR_RESUME | FOR_EVAL);
     printf("\noptions [%s]\n%s",
            of_run ? "defaults of a new run; what is not given stays as this run has it"

@@ -163,6 +163,7 @@ static Status choose_microbatch(PlanArgs *args, int64_t sequence) {
 // Fills in the layout and what it says of microbatches.
 static int choose_layout(Model *model, PlanArgs *args, Arena *arena, Layout *layout,
                          LowerOptions *options) {
+    *layout = layout_single();
     if (args->layout) {
         LayoutArgs given = { .text = args->layout,
                              .microbatch = args->microbatch,
@@ -175,7 +176,6 @@ static int choose_layout(Model *model, PlanArgs *args, Arena *arena, Layout *lay
     }
     Status status = choose_microbatch(args, model->sequence);
     if (status != OK) return driver_fail(status);
-    *layout = layout_single();
     options->microbatch = (int32_t)(args->microbatch / model->sequence);
     options->microbatches = (int32_t)max_i64(args->microbatches, 1);
     return 0;

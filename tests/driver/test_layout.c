@@ -85,6 +85,10 @@ static void refusals(void **state) {
     expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "pp=4"));
     expect_error("moec: error: layout: 2 layers do not fill pp=4 x slots=1 stages\n"
                  "  hint: the nearest that works: --layout pp=2,dp=2\n");
+    expect_exit(0, COMMAND(small.moec, "plan", "--help"));
+    assert_non_null(strstr(command_output(), "\n  schedule=1f1b|interleaved|zb"));
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--microbatch", "33"));
+    expect_error("--microbatch is 33 tokens, expected a multiple of the sequence of 32");
     expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "pp=2,dq=3"));
     expect_error("layout: a layout has no field 'dq'\n  hint: did you mean 'dp'?");
     expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2", "--microbatch=33"));
