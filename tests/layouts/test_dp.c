@@ -116,20 +116,25 @@ static void test_other_axes(void **state) {
         int pp, dp, ep;
         const char *spec;
         LayoutParams params;
+        LayoutSchedule schedule;
     } cases[] = { { 1, 4, 2, "moe.lua", PARAMS_FSDP }, { 2, 2, 1, "deep.lua", PARAMS_RESIDENT },
-                  { 2, 2, 1, "deep.lua", PARAMS_FSDP }, { 2, 2, 2, "deep.lua", PARAMS_FSDP } };
+                  { 2, 2, 1, "deep.lua", PARAMS_FSDP }, { 2, 2, 2, "deep.lua", PARAMS_FSDP },
+                  { 2, 2, 1, "deep.lua", PARAMS_FSDP, SCHEDULE_INTERLEAVED },
+                  { 2, 2, 1, "deep.lua", PARAMS_FSDP, SCHEDULE_ZERO_BUBBLE } };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         WorldJob job = job_of(cases[i].spec, NULL, cases[i].dp);
         job.layout.pp = cases[i].pp;
         job.layout.ep = cases[i].ep;
+        job.layout.schedule = cases[i].schedule;
+        if (cases[i].schedule == SCHEDULE_INTERLEAVED) job.layout.chunks = 2;
         job.layout.params = job.layout.expert_params = cases[i].params;
         job.steps = 4;
         WorldJob single = alone(job, false);
         World *a = world_run(&job), *b = world_run(&single), *again = world_run(&job);
         const char *where = "";
         double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b);
-        printf("%s%s, pp %d dp %d ep %d: gradients within %.2g (%s), losses %.2g\n", cases[i].spec,
-               cases[i].params ? ", fsdp" : "", cases[i].pp, cases[i].dp, cases[i].ep, gradient, where, loss);
+        printf("%s%s, pp %d dp %d ep %d schedule %d: gradients within %.2g (%s), losses %.2g\n", cases[i].spec,
+               cases[i].params ? ", fsdp" : "", cases[i].pp, cases[i].dp, cases[i].ep, cases[i].schedule, gradient, where, loss);
         assert_true(gradient <= 1e-5);
         assert_true(loss <= 1e-6);
         world_equal_bits(a, again);
