@@ -83,8 +83,10 @@ static void bind_new(Lower *l, uint32_t kernel, uint32_t node, uint32_t param) {
     bool packed = several && bucket->weights < 0;
     lower_bind(l, kernel, "w", packed ? l->gathered[from].buffer : lower_buffer(l, BUFFER_PARAM, node, 0),
                OPERAND_READ);
-    if (packed) lower_bind_part(l, kernel, 0, of, bucket);
-    else if (several) lower_after(l, kernel, l->gathered[from].kernel);
+    if (packed) {
+        lower_bind_part(l, kernel, 0, of, bucket);
+        l->kernels[kernel].desc.bytes += (double)(l->kernels[kernel].binds[0].bytes - bucket->bytes);
+    } else if (several) lower_after(l, kernel, l->gathered[from].kernel);
 }
 
 void pack_again(Lower *l) {

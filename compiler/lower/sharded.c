@@ -10,7 +10,7 @@
 
 // Gradients of a bucket in one segment.
 typedef struct Whole {
-    uint32_t bucket, segment, clear, exchange, buffer;
+    uint32_t bucket, segment, clear, exchange, reduce, buffer;
 } Whole;
 
 typedef struct Sharded {
@@ -50,12 +50,12 @@ static Whole *gradient_of(Sharded *s, uint32_t number, SegmentKind segment) {
     uint32_t clear = lower_add_kernel(l, segment, 0, FAMILY_CLEAR);
     l->kernels[clear].desc.n = bucket->bytes / dtype_bytes(DTYPE_F32);
     lower_bind(l, clear, "x", whole, OPERAND_WRITE);
-    uint32_t exchange = lower_add_crossing(l, segment, 0, PLAN_exchange, (PlanGroup)bucket->group);
+    uint32_t exchange = lower_add_crossing(l, segment, INT16_MAX, PLAN_exchange, (PlanGroup)bucket->group);
     lower_bind(l, exchange, "from", whole, OPERAND_READ);
     lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
-    lower_add_reduce(l, segment, 0, parts, shard, ranks, true);
+    uint32_t reduce = lower_add_reduce(l, segment, INT16_MAX, parts, shard, ranks, true);
     Whole *made = ARENA_PUSH(l->arena, s->gradients, s->n, s->cap);
-    *made = (Whole){ number, segment, clear, exchange, whole };
+    *made = (Whole){ number, segment, clear, exchange, reduce, whole };
     return made;
 }
 
@@ -72,6 +72,10 @@ static void add_to_whole(Sharded *s, uint32_t kernel, uint32_t i, uint32_t numbe
     Lower *l = s->l;
     Whole *whole = gradient_of(s, number, (SegmentKind)l->kernels[kernel].segment);
     l->kernels[kernel].binds[i].buffer = whole->buffer;
+    // What follows is wanted right after the first addend: the scheduler clears not much earlier.
+    int32_t depth = l->kernels[kernel].depth + 1;
+    if (depth < l->kernels[whole->exchange].depth)
+        l->kernels[whole->exchange].depth = l->kernels[whole->reduce].depth = depth;
     lower_after(l, kernel, whole->clear);
     lower_after(l, whole->exchange, kernel);
 }
