@@ -102,6 +102,7 @@ static Status open_device(Exec *exec, const ExecOptions *options) {
     TRY(pool_create(together_threads(exec, options->threads), &exec->pool));
     TRY(device_open(name, exec->pool, &exec->device));
     exec->api = exec->device->api;
+    exec->counts_rows &= exec->api->on_host;
     return OK;
 }
 
@@ -172,6 +173,8 @@ Status exec_create(const Plan *plan, const ExecOptions *options, Exec **out) {
     Exec *exec = ARENA_NEW(arena, Exec);
     exec->arena = arena;
     exec->plan = plan;
+    exec->counts_rows = options->count_rows || options->link > 0;
+    if (options->link > 0) exec->link = link_make(options->link, time_seconds());
     exec->poison = options->poison;
     Status status = set_up(exec, options);
     if (status != OK) {
@@ -227,6 +230,7 @@ static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, co
     if (!launch->kernel) TRY(cross_run(exec, number, i, args, row));
     else TRY(exec->api->launch(exec->device, launch->kernel, args,
                                exec->seconds ? &exec->seconds[number][i] : NULL));
+    link_moved(exec, number, i, args);
     fence_operands(exec, program, i, args, true);
     return OK;
 }

@@ -23,6 +23,8 @@ typedef struct ExecOptions {
     bool graph;                  // GPU: a program is recorded in its first run, then replayed whole
     bool poison;                 // debug: act starts as NaN before every row "forward"
     bool small_pages;            // 4 KiB pages: exec_touched is exact; slower
+    bool count_rows;             // CPU: exec_moved knows what kernels put and get; costs a little
+    double link;                 // CPU: bytes per second that this rank gives others at most; 0: no limit
     bool profile;                // time every launch: see exec_profile; no graph then
     // Progress of compilation, may be NULL: `done` of `total` kernels ready, `cached` of them from
     // disk.
@@ -67,7 +69,8 @@ int exec_graph_nodes(const Exec *exec, const PlanProgram *program);
 // Seconds each instruction of the program has taken so far, which the caller may set to zero; NULL
 // without ExecOptions.profile.
 double *exec_profile(const Exec *exec, const PlanProgram *program);
-// Bytes that this rank's instructions have given others so far; what kernels put and get is not seen.
+// Bytes that this rank's instructions have given others so far; with ExecOptions.count_rows also the rows
+// that kernels have put to others and got from them.
 PlanTraffic exec_moved(const Exec *exec);
 // Bytes of each region that memory backs, for the check of predicted peak against use: on a CPU
 // pages that were touched (mincore), on a GPU all.

@@ -6,6 +6,7 @@
 #include "runtime/comm/comm.h"
 #include "runtime/device/device.h"
 #include "runtime/exec/exec.h"
+#include "runtime/exec/link.h"
 
 typedef struct Launch {
     const DeviceKernel *kernel;
@@ -73,6 +74,9 @@ struct Exec {
     void *bounce[2];          // out, in; where kernels do not work in the host's memory
     int64_t bounce_bytes;
     PlanTraffic moved;        // so far
+    bool counts_rows;
+    Link link;                // rate 0: none
+    double paid;              // bytes of `moved` that it has been told of
     DeviceHandle *windows;    // of the ranks of dp, and where they lie here; of devices
     void **peers;
     int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
@@ -101,6 +105,10 @@ void cross_release(Exec *exec);
 Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, const PlanRow *row);
 Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
 Status cross_wait(Exec *exec); // until the device has done what it was given
+
+/* link.c */
+// After instruction i has run: counts what it moved, and waits for the link.
+void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args);
 
 /* poison.c */
 void poison_program(Exec *exec, uint32_t number);

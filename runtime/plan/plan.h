@@ -331,6 +331,9 @@ enum { LINK_stage, LINK_stages, N_LINKS }; // between ranks of one stage; of sev
 // counted at even loads: every member is the place of as many as any other.
 typedef struct PlanTraffic { double bytes[N_MOVES][N_LINKS]; } PlanTraffic;
 void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out);
+// Which operand of a launch that puts or gets rows is its table of rows, i32 [T, k]: member * rows of the
+// buffer + row, or -1. -1: it has none.
+int32_t plan_row_table(const Plan *plan, const PlanProgram *program, const PlanInstr *instr);
 
 /* lives.c: what lives when, over all rows. A tick is one instruction of one row, in the order in which they
    run; trips of a repeat are one. Of a buffer of act or sym in one slot, its lives are from the first

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/exec/exec.h"
+#include "runtime/exec/link.h"
 #include "tests/plan/sample.h"
 
 enum { MOST = 8, RUNS = 3 };
@@ -173,8 +174,21 @@ static void test_refused(void **state) {
     plan_destroy(plan);
 }
 
+// What fits in the burst costs nothing; the rest waits for the rate; a pause fills up to the burst.
+static void test_link(void **state) {
+    (void)state;
+    Link link = link_make(1e6, 10);
+    double burst = link.burst;
+    assert_true(burst > 0 && link_take(&link, 10, burst) == 0);
+    assert_true(link_take(&link, 10, 5e5) == 0.5);
+    assert_true(link_take(&link, 10.5, 2.5e5) == 0.25); // waited in between
+    assert_true(link_take(&link, 10.5, 2.5e5) == 0.5);  // did not
+    assert_true(link_take(&link, 1000, 1e6 + burst) == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_link),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_lanes),
