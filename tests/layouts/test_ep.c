@@ -49,7 +49,7 @@ static WorldJob job_of(const Case *c) {
     job.layout.recompute = c->recompute;
     if (!c->turned) return job;
     int32_t experts = atoi(c->count);
-    for (int32_t i = 0; i < 2 * experts; i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
+    for (int32_t i = 0; i < COUNT_OF(owners); i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
     job.layout.placement = owners;
     job.layout.experts = experts;
     return job;
@@ -169,11 +169,49 @@ static void test_gpus(void **state) {
     world_free(a), world_free(b), world_free(again);
 }
 
+// Ranks meet as often as the routes ask: per layer after counting, after the puts and before the gets;
+// in backward after the puts and before the gets, and once before the first. All rows of a layer that
+// go one way go in one kernel, from where they are computed.
+static void test_plan(void **state) {
+    (void)state;
+    enum { LAYERS = 3 };
+    WorldJob job = job_of(&cases[5]); // without biases: weights go with the rows
+    job.args[job.n_args++] = (SpecArg){ "layers", "3" };
+    job.steps = 1;
+    World *world = world_run(&job);
+    const Plan *plan = world->plans[0];
+    const PlanProgram *step = plan_program(plan, "step");
+    int met[4] = { 0 }, puts[4] = { 0 }, senders[4] = { 0 };
+    assert_int_equal(step->n_segments, 4);
+    for (int s = 0; s < 4; s++) {
+        const PlanSegment *segment = &step->segments[s];
+        for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
+            const PlanInstr *instr = &step->instrs[i];
+            int here = 0;
+            met[s] += instr->op != PLAN_launch;
+            for (uint32_t k = 0; k < instr->n_operands; k++)
+                here += step->operands[instr->operands + k].mode == OPERAND_PUT;
+            puts[s] += here;
+            senders[s] += here > 0;
+        }
+    }
+    assert_int_equal(met[1], 3 * LAYERS);
+    assert_int_equal(met[2], 2 * LAYERS + 1);
+    assert_int_equal(senders[1], LAYERS);
+    assert_int_equal(senders[2], LAYERS);
+    assert_true(puts[1] > senders[1] || puts[2] > senders[2]); // rows and their weights
+    assert_int_equal(plan->region_bytes[REGION_sym], plan_window(plan) + plan_tables(plan));
+    for (uint32_t i = 0; i < step->n_buffers; i++)
+        assert_null(strstr(step->buffers[i].name, "slot_of_row")); // nobody gathers
+    world_free(world);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_steps),
         cmocka_unit_test(test_drops),
+        cmocka_unit_test(test_plan),
         cmocka_unit_test(test_gpus),
     };
     return cmocka_run_group_tests_name("layouts.ep", tests, world_setup, world_teardown);
