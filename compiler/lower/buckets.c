@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where parameters lie. On one rank: one after another in weights, trained ones first, and the same in
-// grads and moments. On many: in buckets (plan.h), of which a rank updates its shard.
+// Where parameters lie. On one rank: one after another in weights, trained ones first, and the same
+// in grads and moments. On many: in buckets (plan.h), of which a rank updates its shard.
 //
-// Whether kernels read a parameter as it is or only packed is known once kernels are described, which
-// needs no address: programs are lowered that far first, and dropped.
+// Whether kernels read a parameter as it is or only packed is known once kernels are described,
+// which needs no address: programs are lowered that far first, and dropped.
 #include <stdlib.h>
 
 #include "compiler/lower/pass.h"
@@ -29,8 +29,10 @@ static void note_readers(const Lower *l, bool *direct) {
 
 // direct: by parameter of the model.
 static bool find_direct(Lower *l, bool *direct) {
-    Shared trial = { .param_index = l->shared->param_index, .has_gradient = l->shared->has_gradient,
-                     .held = l->shared->held, .owner = l->shared->owner };
+    Shared trial = { .param_index = l->shared->param_index,
+                     .has_gradient = l->shared->has_gradient,
+                     .held = l->shared->held,
+                     .owner = l->shared->owner };
     int64_t packed = l->plan->region_bytes[REGION_packed];
     bool done = true;
     for (int program = 0; done && program < N_PROGRAMS; program++) {
@@ -50,7 +52,8 @@ static bool find_direct(Lower *l, bool *direct) {
 
 /* Buckets -------------------------------------------------------------------------------------- */
 
-// Parameters that may share a bucket. Sharded ones: of one layer, or of what else is needed at one time.
+// Parameters that may share a bucket. Sharded ones: of one layer, or of what else is needed at one
+// time.
 typedef struct Class {
     uint8_t group;
     bool direct, sharded;
@@ -74,15 +77,21 @@ static int by_class(const void *a, const void *b) {
 
 // "layers.12" of "layers.12.ffn.gain", "head" of "head.w".
 static int unit_bytes(const char *name) {
-    size_t first = strcspn(name, "."), digits = name[first] ? strspn(name + first + 1, "0123456789") : 0;
+    size_t first = strcspn(name, "."),
+           digits = name[first] ? strspn(name + first + 1, "0123456789") : 0;
     return (int)(first + (digits ? 1 + digits : 0));
 }
 
 static Class class_of(const Lower *l, uint32_t index, bool direct) {
     const PlanParam *param = lower_param(l, index);
     bool sharded = lower_is_sharded(l, index);
-    return (Class){ param->per_expert ? GROUP_edp : GROUP_dp, direct && !sharded, sharded,
-                    sharded ? unit_bytes(param->name) : 0, param->name, param->decay, param->lr };
+    return (Class){ param->per_expert ? GROUP_edp : GROUP_dp,
+                    direct && !sharded,
+                    sharded,
+                    sharded ? unit_bytes(param->name) : 0,
+                    param->name,
+                    param->decay,
+                    param->lr };
 }
 
 static bool same_class(const Class *a, const Class *b) {
@@ -101,7 +110,7 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
         if (!lower_holds(l, i)) continue;
         if (plan->params[index].is_state) continue;
         Class class = class_of(l, i, direct[i]);
-        int32_t ranks = plan_group_size(plan, (PlanGroup)class.group);
+        int32_t ranks = plan_group_size(plan, (PlanGroup) class.group);
         while (c < n_classes && !same_class(&classes[c], &class)) c++;
         if (c == n_classes) classes[n_classes++] = class;
         members[(*n)++] = (Member){ c, index, ranks, ranks == 1 ? 0 : class.sharded ? 1 : 2 };
@@ -110,17 +119,22 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
     return members;
 }
 
+// Where the last bucket ends.
+typedef struct Ends {
+    int64_t row, shards, grads;
+} Ends;
+
 // The bytes are whole grains for every member of the group; padding is nobody's.
-static void close_bucket(Lower *l, int32_t ranks, bool direct, int64_t *shards, int64_t *grads) {
-    Plan *plan = l->plan;
+static void close_bucket(Plan *plan, const Member *last, bool direct, Ends *ends) {
     PlanBucket *bucket = &plan->buckets[plan->n_buckets - 1];
-    bucket->bytes = round_up(bucket->bytes, (int64_t)ranks * PLAN_GRAIN);
-    bucket->shard = *shards;
-    bucket->grads = *grads;
-    *shards += bucket->bytes / ranks;
-    *grads += bucket->sharded ? bucket->bytes / ranks : bucket->bytes;
+    bucket->bytes = round_up(bucket->bytes, (int64_t)last->n * PLAN_GRAIN);
+    bucket->shard = ends->shards;
+    bucket->grads = ends->grads;
     bucket->weights = -1;
-    if (!direct || ranks == 1) return;
+    ends->row += bucket->bytes;
+    ends->shards += bucket->bytes / last->n;
+    ends->grads += bucket->sharded ? bucket->bytes / last->n : bucket->bytes;
+    if (!direct || last->n == 1) return;
     bucket->weights = plan->region_bytes[REGION_weights];
     plan->region_bytes[REGION_weights] += bucket->bytes;
 }
@@ -130,31 +144,38 @@ static void place_in_buckets(Lower *l, const bool *direct) {
     Class *classes = ARENA_ARRAY(plan->arena, Class, plan->n_params);
     uint32_t n;
     const Member *members = list_members(l, direct, classes, &n);
-    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES, end = 0, shards = 0, grads = 0;
+    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES;
+    Ends ends = { 0 };
+    PlanBucket *last = NULL;
     for (uint32_t i = 0; i < n; i++) {
         PlanParam *param = &plan->params[members[i].param];
+        const Class *class = &classes[members[i].class];
         int64_t bytes = round_up(param_bytes(param), PLAN_GRAIN);
-        PlanBucket *last = plan->n_buckets ? &plan->buckets[plan->n_buckets - 1] : NULL;
-        if (!i || members[i].class != members[i - 1].class || last->bytes + bytes > most) {
+        bool fits = last && members[i].class == members[i - 1].class && last->bytes + bytes <= most;
+        if (last && !fits)
+            close_bucket(plan, &members[i - 1], classes[members[i - 1].class].direct, &ends);
+        if (!fits) {
             last = ARENA_PUSH(plan->arena, plan->buckets, plan->n_buckets, plan->cap_buckets);
-            const Class *class = &classes[members[i].class];
-            *last = (PlanBucket){ class->group, class->sharded, end, .decay = class->decay, .lr = class->lr };
+            *last = (PlanBucket){
+                class->group, class->sharded, ends.row, .decay = class->decay, .lr = class->lr
+            };
         }
         param->grad = last->offset + last->bytes;
         last->bytes += bytes;
-        bool whole = i + 1 == n || members[i + 1].class != members[i].class ||
-                     last->bytes + round_up(param_bytes(&plan->params[members[i + 1].param]), PLAN_GRAIN) > most;
-        if (!whole) continue;
-        close_bucket(l, members[i].n, classes[members[i].class].direct, &shards, &grads);
-        end += last->bytes;
     }
+    if (last) close_bucket(plan, &members[n - 1], classes[members[n - 1].class].direct, &ends);
+    plan->n_trained = ends.grads / dtype_bytes(DTYPE_F32);
+    plan->region_bytes[REGION_master] = ends.shards;
+}
+
+// Parameters of buckets that have weights lie in them as in the row.
+static void place_direct(Plan *plan) {
     for (uint32_t i = 0; i < plan->n_params; i++) {
         PlanParam *param = &plan->params[i];
         const PlanBucket *bucket = plan_bucket(plan, param);
-        if (bucket && bucket->weights >= 0) param->offset = bucket->weights + param->grad - bucket->offset;
+        if (bucket && bucket->weights >= 0)
+            param->offset = bucket->weights + param->grad - bucket->offset;
     }
-    plan->n_trained = grads / dtype_bytes(DTYPE_F32);
-    plan->region_bytes[REGION_master] = plan_master_bytes(plan);
 }
 
 /* Places --------------------------------------------------------------------------------------- */
@@ -171,7 +192,8 @@ static void place_in_weights(Plan *plan, bool states) {
 
 bool lower_place_params(Lower *l) {
     Plan *plan = l->plan;
-    for (uint32_t i = 0; i < plan->n_params; i++) plan->params[i].offset = plan->params[i].grad = -1;
+    for (uint32_t i = 0; i < plan->n_params; i++)
+        plan->params[i].offset = plan->params[i].grad = -1;
     if (plan_ranks(plan) == 1) {
         place_in_weights(plan, false);
         plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
@@ -179,6 +201,7 @@ bool lower_place_params(Lower *l) {
         bool *direct = ARENA_ARRAY(plan->arena, bool, l->from->n_params);
         if (!find_direct(l, direct)) return false;
         place_in_buckets(l, direct);
+        place_direct(plan);
     }
     place_in_weights(plan, true);
     return true;
@@ -194,7 +217,8 @@ int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket) {
     return plan_group_size(l->plan, (PlanGroup)bucket->group);
 }
 
-void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param, const PlanBucket *bucket) {
+void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param,
+                     const PlanBucket *bucket) {
     Bind *bind = &l->kernels[kernel].binds[i];
     bind->offset = param->grad - bucket->offset;
     bind->bytes = param_bytes(param);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that no rank keeps whole (fsdp). A segment that reads one gathers the masters of its bucket
-// into act, where kernels and packing find them; a segment that makes its gradient adds to a bucket in act,
-// which is exchanged when all of it is there and added to this rank's sum.
+// Parameters that no rank keeps whole (fsdp). A segment that reads one gathers the masters of its
+// bucket into act, where kernels and packing find them; a segment that makes its gradient adds to a
+// bucket in act, which is exchanged when all of it is there and added to this rank's sum.
 //
-// Kernels are described as if parameters and gradients lay in memory; then their operands are replaced.
-// Of a bucket there is one gathered copy and one gradient per segment; the scheduler puts both next to who
-// needs them, so what lives at a time is about a layer's.
+// Kernels are described as if parameters and gradients lay in memory; then their operands are
+// replaced. Of a bucket there is one gathered copy and one gradient per segment; the scheduler puts
+// both next to who needs them, so what lives at a time is about a layer's.
 #include "compiler/lower/pass.h"
 
 // Gradients of a bucket in one segment.
@@ -39,18 +39,23 @@ bool lower_is_sharded(const Lower *l, uint32_t index) {
 static Whole *gradient_of(Sharded *s, uint32_t number, SegmentKind segment) {
     Lower *l = s->l;
     for (uint32_t i = 0; i < s->n; i++) {
-        if (s->gradients[i].bucket == number && s->gradients[i].segment == segment) return &s->gradients[i];
+        if (s->gradients[i].bucket == number && s->gradients[i].segment == segment)
+            return &s->gradients[i];
     }
     const PlanBucket *bucket = &l->plan->buckets[number];
     int32_t ranks = lower_bucket_ranks(l, bucket);
     const char *name = arena_printf(l->arena, "bucket.%u", number);
-    uint32_t whole = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_act, 0, bucket->bytes),
-             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0, bucket->bytes),
-             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads, bucket->grads, bucket->bytes / ranks);
+    uint32_t whole = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_act, 0,
+                                 bucket->bytes),
+             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0,
+                                 bucket->bytes),
+             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads,
+                                 bucket->grads, bucket->bytes / ranks);
     uint32_t clear = lower_add_kernel(l, segment, 0, FAMILY_CLEAR);
     l->kernels[clear].desc.n = bucket->bytes / dtype_bytes(DTYPE_F32);
     lower_bind(l, clear, "x", whole, OPERAND_WRITE);
-    uint32_t exchange = lower_add_crossing(l, segment, INT16_MAX, PLAN_exchange, (PlanGroup)bucket->group);
+    uint32_t exchange =
+        lower_add_crossing(l, segment, INT16_MAX, PLAN_exchange, (PlanGroup)bucket->group);
     lower_bind(l, exchange, "from", whole, OPERAND_READ);
     lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
     uint32_t reduce = lower_add_reduce(l, segment, INT16_MAX, parts, shard, ranks, true);
@@ -88,8 +93,10 @@ static void replace(Sharded *s, uint32_t kernel, uint32_t i) {
     const PlanBucket *bucket = plan_bucket(l->plan, param);
     if (!bucket || !bucket->sharded) return;
     uint32_t number = (uint32_t)(bucket - l->plan->buckets);
-    if (buffer->kind == BUFFER_PARAM) read_gathered(s, kernel, i, number);
-    else add_to_whole(s, kernel, i, number);
+    if (buffer->kind == BUFFER_PARAM)
+        read_gathered(s, kernel, i, number);
+    else
+        add_to_whole(s, kernel, i, number);
     lower_bind_part(l, kernel, i, param, bucket);
 }
 

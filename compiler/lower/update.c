@@ -5,13 +5,13 @@
 // updates its shards (plan.h, PlanBucket):
 //
 //   per bucket of a group of several   @exchange gradients; add what the ranks have into the shard
-//   shards, which lie side by side     sum of squares; @gather one number per rank of the world; clip
-//                                      by what they add up to; AdamW
+//   shards, which lie side by side     sum of squares; @gather one number per rank of the world;
+//                                      clip by what they add up to; AdamW
 //   per bucket of a group of several   @gather masters: into weights, or to be packed from
 //   sums for m.update                  @gather; add up what the ranks have, unless it is the same
 //
-// Sums over ranks are in their order. Shards are written over gradients that have been exchanged, so
-// buckets go one after another.
+// Sums over ranks are in their order. Shards are written over gradients that have been exchanged,
+// so buckets go one after another.
 #include "compiler/lower/pass.h"
 
 // The optimizer precedes whatever else runs in the update part: phases, as negative depths.
@@ -41,8 +41,8 @@ static int64_t numbers(int64_t bytes) {
 }
 
 // `dst` = what the ranks of a group have at `src`, of the same size each.
-uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
-                          int32_t ranks, bool accumulate) {
+uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts,
+                          uint32_t dst, int32_t ranks, bool accumulate) {
     int64_t n = numbers(l->buffers[dst].bytes);
     uint32_t kernel = add_flat(l, segment, depth, FAMILY_REDUCE, n);
     l->kernels[kernel].desc.accumulate = accumulate;
@@ -59,10 +59,14 @@ static uint32_t exchange_bucket(Lower *l, uint32_t number, uint32_t before) {
     int32_t ranks = lower_bucket_ranks(l, bucket);
     if (ranks == 1 || bucket->sharded) return before;
     const char *name = arena_printf(l->arena, "bucket.%u", number);
-    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads, bucket->grads, bucket->bytes),
-             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0, bucket->bytes),
-             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads, bucket->shard, bucket->bytes / ranks);
-    uint32_t exchange = lower_add_crossing(l, SEGMENT_UPDATE, EXCHANGE, PLAN_exchange, (PlanGroup)bucket->group);
+    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads,
+                               bucket->grads, bucket->bytes),
+             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0,
+                                 bucket->bytes),
+             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads,
+                                 bucket->shard, bucket->bytes / ranks);
+    uint32_t exchange =
+        lower_add_crossing(l, SEGMENT_UPDATE, EXCHANGE, PLAN_exchange, (PlanGroup)bucket->group);
     lower_bind(l, exchange, "from", all, OPERAND_READ);
     lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
     if (before != NO_KERNEL) lower_after(l, exchange, before);
@@ -91,8 +95,9 @@ static void describe_adamw(Lower *l, int64_t n, Region masters) {
              partials = lower_buffer(l, BUFFER_NORM, 0, 0), before = NO_KERNEL;
     bool ranks = l->plan->n_buckets != 0;
     for (uint32_t i = 0; i < l->plan->n_buckets; i++) before = exchange_bucket(l, i, before);
-    uint32_t sums = ranks ? lower_range(l, "grads.sums", REGION_grads, 0, n * dtype_bytes(DTYPE_F32))
-                          : lower_buffer(l, BUFFER_FLAT, 0, REGION_grads);
+    uint32_t sums = ranks
+                        ? lower_range(l, "grads.sums", REGION_grads, 0, n * dtype_bytes(DTYPE_F32))
+                        : lower_buffer(l, BUFFER_FLAT, 0, REGION_grads);
     uint32_t sumsq = add_flat(l, SEGMENT_UPDATE, SQUARES, FAMILY_SUMSQ, n);
     l->kernels[sumsq].desc.flops = 2.0 * (double)n;
     lower_bind(l, sumsq, "x", sums, OPERAND_READ);
@@ -100,7 +105,8 @@ static void describe_adamw(Lower *l, int64_t n, Region masters) {
     if (before != NO_KERNEL) lower_after(l, sumsq, before);
     int64_t n_partials = div_up(n, SUMSQ_TILE);
     uint32_t squares = ranks ? gather_norms(l, partials, n_partials) : partials;
-    uint32_t clip = add_flat(l, SEGMENT_UPDATE, CLIP, FAMILY_CLIP, ranks ? plan_ranks(l->plan) : n_partials);
+    uint32_t clip =
+        add_flat(l, SEGMENT_UPDATE, CLIP, FAMILY_CLIP, ranks ? plan_ranks(l->plan) : n_partials);
     lower_bind(l, clip, "partials", squares, OPERAND_READ);
     lower_bind(l, clip, "scalars", scalars, OPERAND_INPLACE);
     uint32_t adamw = add_flat(l, SEGMENT_UPDATE, ADAMW, FAMILY_ADAMW, n);
@@ -136,7 +142,8 @@ static void sum_totals(Lower *l) {
         if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)] ||
             is_sent(l, node))
             continue;
-        const char *name = arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
+        const char *name =
+            arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
         uint32_t parts = lower_range(l, name, REGION_act, 0, l->buffers[b].bytes * ranks);
         uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, TOTALS, PLAN_gather, GROUP_dp);
         lower_bind(l, gather, "from", b, OPERAND_READ);
@@ -172,13 +179,15 @@ uint32_t lower_gathered(Lower *l, uint32_t number, SegmentKind segment) {
     const PlanBucket *bucket = &l->plan->buckets[number];
     const char *name = arena_printf(l->arena, "bucket.%u", number);
     bool direct = bucket->weights >= 0;
-    uint32_t own = lower_range(l, arena_printf(l->arena, "%s.master", name), REGION_master, bucket->shard,
-                               plan_shard_bytes(l->plan, bucket)),
-             all = lower_range(l, arena_printf(l->arena, "%s.weights", name), direct ? REGION_weights : REGION_act,
-                               direct ? bucket->weights : 0, bucket->bytes);
+    uint32_t own = lower_range(l, arena_printf(l->arena, "%s.master", name), REGION_master,
+                               bucket->shard, plan_shard_bytes(l->plan, bucket)),
+             all = lower_range(l, arena_printf(l->arena, "%s.weights", name),
+                               direct ? REGION_weights : REGION_act, direct ? bucket->weights : 0,
+                               bucket->bytes);
     uint32_t gather = lower_add_crossing(l, segment, 0, PLAN_gather, (PlanGroup)bucket->group);
     lower_bind(l, gather, "from", own, OPERAND_READ);
     lower_bind(l, gather, "to", all, OPERAND_WRITE);
-    *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) = (Gathered){ number, segment, gather, all };
+    *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) =
+        (Gathered){ number, segment, gather, all };
     return l->n_gathered - 1;
 }

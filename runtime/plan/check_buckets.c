@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that ranks share: the table of buckets, and what a step does with it. Every rank runs the
-// same plan and has another shard, so that what is exchanged, added up and gathered are whole buckets
-// here, whoever the rank is. Rules are listed in check.c.
+// Parameters that ranks share: the table of buckets, and what a step does with it. Every rank runs
+// the same plan and has another shard, so that what is exchanged, added up and gathered are whole
+// buckets here, whoever the rank is. Rules are listed in check.c.
 #include "runtime/plan/check.h"
 
 #include <math.h>
@@ -26,24 +26,32 @@ static Status check_bucket(const Plan *plan, uint32_t i, const Ends *ends) {
     if (bucket->group != GROUP_dp && bucket->group != GROUP_edp)
         REFUSE_BUCKET(i, "expected group dp or edp, found number %d", bucket->group);
     if (!isfinite(bucket->lr) || !isfinite(bucket->decay) || bucket->lr < 0 || bucket->decay < 0)
-        REFUSE_BUCKET(i, "expected finite decay and lr, found %g and %g", bucket->decay, bucket->lr);
+        REFUSE_BUCKET(i, "expected finite decay and lr, found %g and %g", bucket->decay,
+                      bucket->lr);
     int64_t n = members(plan, bucket);
-    if (bucket->offset != ends->row || bucket->bytes < 1 || bucket->bytes > INT64_MAX / 4 - ends->row ||
-        bucket->bytes % (n * PLAN_GRAIN))
-        REFUSE_BUCKET(i, "expected to begin at %lld with a multiple of %lld bytes, found %lld at %lld",
+    if (bucket->offset != ends->row || bucket->bytes < 1 ||
+        bucket->bytes > INT64_MAX / 4 - ends->row || bucket->bytes % (n * PLAN_GRAIN))
+        REFUSE_BUCKET(i,
+                      "expected to begin at %lld with a multiple of %lld bytes, found %lld at %lld",
                       (long long)ends->row, (long long)(n * PLAN_GRAIN), (long long)bucket->bytes,
                       (long long)bucket->offset);
     bool front = n == 1 || bucket->sharded; // its gradients lie where their sums do
-    if (bucket->shard != ends->shards || bucket->grads != ends->grads || (front && ends->grads != ends->shards))
-        REFUSE_BUCKET(i, "expected its shard at %lld and its gradients at %lld, of groups of one and sharded "
-                      "ones at the same, found %lld and %lld",
-                      (long long)ends->shards, (long long)ends->grads, (long long)bucket->shard,
-                      (long long)bucket->grads);
-    if (bucket->sharded && n == 1) REFUSE_BUCKET(i, "expected to be whole in a group of %lld", (long long)n);
+    if (bucket->shard != ends->shards || bucket->grads != ends->grads ||
+        (front && ends->grads != ends->shards))
+        REFUSE_BUCKET(
+            i,
+            "expected its shard at %lld and its gradients at %lld, of groups of one and sharded "
+            "ones at the same, found %lld and %lld",
+            (long long)ends->shards, (long long)ends->grads, (long long)bucket->shard,
+            (long long)bucket->grads);
+    if (bucket->sharded && n == 1)
+        REFUSE_BUCKET(i, "expected to be whole in a group of %lld", (long long)n);
     if (bucket->weights == -1) return OK;
     if (!front && bucket->weights >= 0 && bucket->weights % PLAN_GRAIN == 0) return OK;
-    REFUSE_BUCKET(i, "expected weights of a group of several, in steps of %d, found them at %lld of %lld ranks",
-                  PLAN_GRAIN, (long long)bucket->weights, (long long)n);
+    REFUSE_BUCKET(
+        i,
+        "expected weights of a group of several, in steps of %d, found them at %lld of %lld ranks",
+        PLAN_GRAIN, (long long)bucket->weights, (long long)n);
 }
 
 static int64_t bytes_of(const PlanParam *param) {
@@ -54,7 +62,8 @@ static Status check_member(const Plan *plan, const PlanParam *param) {
     const PlanBucket *bucket = plan_bucket(plan, param);
     int64_t bytes = bytes_of(param);
     if (!bucket || param->grad % PLAN_GRAIN || bytes > bucket->offset + bucket->bytes - param->grad)
-        REFUSE("buckets", "parameter \"%s\": expected its gradient in a bucket, found %lld bytes at %lld",
+        REFUSE("buckets",
+               "parameter \"%s\": expected its gradient in a bucket, found %lld bytes at %lld",
                param->name, (long long)bytes, (long long)param->grad);
     PlanGroup group = param->per_expert ? GROUP_edp : GROUP_dp;
     if (bucket->group != group || bucket->lr != param->lr || bucket->decay != param->decay)
@@ -64,8 +73,8 @@ static Status check_member(const Plan *plan, const PlanParam *param) {
                plan_group_words[bucket->group], bucket->decay, bucket->lr);
     int64_t offset = bucket->weights < 0 ? -1 : bucket->weights + param->grad - bucket->offset;
     if (param->offset == offset) return OK;
-    REFUSE("buckets", "parameter \"%s\": expected weights at %lld (-1: none), found %lld", param->name,
-           (long long)offset, (long long)param->offset);
+    REFUSE("buckets", "parameter \"%s\": expected weights at %lld (-1: none), found %lld",
+           param->name, (long long)offset, (long long)param->offset);
 }
 
 // Parameters share no number of a bucket, and buckets no byte of weights with anything.
@@ -81,7 +90,8 @@ static Status check_apart(const Plan *plan, Arena *scratch) {
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
         bool state = param->is_state;
-        spans_add(state ? &weights : &grads, scratch, state ? param->offset : param->grad, bytes_of(param));
+        spans_add(state ? &weights : &grads, scratch, state ? param->offset : param->grad,
+                  bytes_of(param));
         sum[state] += bytes_of(param);
     }
     Spans *both[] = { &grads, &weights };
@@ -119,8 +129,10 @@ Status check_buckets(const Plan *plan, Arena *scratch) {
                    (long long)param->grad);
         if (plan->n_buckets && !param->is_state) TRY(check_member(plan, param));
         if (!plan->n_buckets && !param->is_state && trains && plan_ranks(plan) > 1)
-            REFUSE("buckets", "parameter \"%s\": expected a bucket in a plan of many ranks that trains, "
-                   "found none", param->name);
+            REFUSE("buckets",
+                   "parameter \"%s\": expected a bucket in a plan of many ranks that trains, "
+                   "found none",
+                   param->name);
     }
     return check_apart(plan, scratch);
 }
@@ -136,7 +148,8 @@ typedef struct Shards {
 } Shards;
 
 static const PlanBuffer *operand_buffer(const ProgramCheck *c, uint32_t number, uint32_t k) {
-    return &c->program->buffers[c->program->operands[c->program->instrs[number].operands + k].buffer];
+    return &c->program
+                ->buffers[c->program->operands[c->program->instrs[number].operands + k].buffer];
 }
 
 static bool is_at(const PlanBuffer *buffer, Region region, int64_t offset, int64_t bytes) {
@@ -162,7 +175,8 @@ const PlanBucket *check_gathers(const ProgramCheck *c, uint32_t number) {
 }
 
 #define REFUSE_SHARDS(c, number, format, ...)                                                      \
-    REFUSE("shards", "program \"%s\", instruction %u: " format, (c)->program->name, number, __VA_ARGS__)
+    REFUSE("shards", "program \"%s\", instruction %u: " format, (c)->program->name, number,        \
+           __VA_ARGS__)
 
 static void note_exchange(Shards *s, uint32_t number) {
     const PlanInstr *instr = &s->c->program->instrs[number];
@@ -175,8 +189,8 @@ static void note_exchange(Shards *s, uint32_t number) {
     }
 }
 
-// After the microbatches only sums of exchanged buckets are written into grads, over nothing that is
-// still to be exchanged.
+// After the microbatches only sums of exchanged buckets are written into grads, over nothing that
+// is still to be exchanged.
 static Status check_sum(Shards *s, uint32_t number, const PlanBuffer *to) {
     const Plan *plan = s->c->plan;
     const PlanInstr *instr = &s->c->program->instrs[number];
@@ -186,14 +200,19 @@ static Status check_sum(Shards *s, uint32_t number, const PlanBuffer *to) {
     for (uint32_t i = 0; i < plan->n_buckets; i++) {
         const PlanBucket *bucket = &plan->buckets[i];
         bool own = is_at(to, REGION_grads, bucket->shard, plan_shard_bytes(plan, bucket));
-        if (sums && own && s->landed[i] == from && !s->done[i]) found = i;
+        if (sums && own && s->landed[i] == from && !s->done[i])
+            found = i;
         else if (!bucket->sharded && members(plan, bucket) > 1 && !s->landed[i] &&
                  overlaps(to, bucket->grads, bucket->bytes))
-            REFUSE_SHARDS(s->c, number, "expected the gradients of bucket %u to be exchanged before \"%s\" is written over them",
+            REFUSE_SHARDS(s->c, number,
+                          "expected the gradients of bucket %u to be exchanged before \"%s\" is "
+                          "written over them",
                           i, to->name);
     }
     if (found == plan->n_buckets)
-        REFUSE_SHARDS(s->c, number, "expected the sum of an exchanged bucket, as large as its shard and there, found \"%s\"",
+        REFUSE_SHARDS(s->c, number,
+                      "expected the sum of an exchanged bucket, as large as its shard and there, "
+                      "found \"%s\"",
                       to->name);
     s->done[found] = true;
     return OK;
@@ -202,7 +221,8 @@ static Status check_sum(Shards *s, uint32_t number, const PlanBuffer *to) {
 static Status check_all_summed(const Shards *s, uint32_t number) {
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         if (!s->done[i])
-            REFUSE_SHARDS(s->c, number, "expected the gradients of bucket %u added up before, found them not", i);
+            REFUSE_SHARDS(s->c, number,
+                          "expected the gradients of bucket %u added up before, found them not", i);
     }
     return OK;
 }
@@ -212,7 +232,8 @@ static Status check_added(const Shards *s, uint32_t number, const PlanBuffer *to
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         const PlanBucket *bucket = &s->c->plan->buckets[i];
         if (overlaps(to, bucket->grads, bucket->bytes) && (s->landed[i] || s->read))
-            REFUSE_SHARDS(s->c, number, "expected \"%s\" to be added to before gradients of bucket %u are read",
+            REFUSE_SHARDS(s->c, number,
+                          "expected \"%s\" to be added to before gradients of bucket %u are read",
                           to->name, i);
     }
     return OK;
@@ -233,18 +254,22 @@ static Status check_write(Shards *s, uint32_t number, const PlanBuffer *to, uint
     for (uint32_t i = 0; !bucket && i < plan->n_buckets; i++) {
         const PlanBucket *other = &plan->buckets[i];
         if (other->weights >= 0 && overlaps(to, other->weights, other->bytes))
-            REFUSE_SHARDS(s->c, number, "expected weights of bucket %u to be gathered from its masters, found \"%s\"",
-                          i, to->name);
+            REFUSE_SHARDS(
+                s->c, number,
+                "expected weights of bucket %u to be gathered from its masters, found \"%s\"", i,
+                to->name);
     }
     return OK;
 }
 
 // Sums lie at the front of grads: only they, or what is exchanged, are read after the microbatches.
 static Status check_read(Shards *s, uint32_t number, const PlanBuffer *from) {
-    if (from->region != REGION_grads || s->c->program->instrs[number].op == PLAN_exchange) return OK;
+    if (from->region != REGION_grads || s->c->program->instrs[number].op == PLAN_exchange)
+        return OK;
     s->read = true;
     if (from->offset + from->bytes > plan_master_bytes(s->c->plan))
-        REFUSE_SHARDS(s->c, number, "expected to read sums, the first %lld bytes of grads, found \"%s\"",
+        REFUSE_SHARDS(s->c, number,
+                      "expected to read sums, the first %lld bytes of grads, found \"%s\"",
                       (long long)plan_master_bytes(s->c->plan), from->name);
     return check_all_summed(s, number);
 }
@@ -276,11 +301,15 @@ Status check_shards(const ProgramCheck *c) {
     }
     spans_merge(&masters);
     if (!spans_cover(&masters, 0, plan_master_bytes(c->plan)))
-        REFUSE("shards", "program \"%s\": expected an update of all %lld bytes of masters, found a part without",
-               program->name, (long long)plan_master_bytes(c->plan));
+        REFUSE(
+            "shards",
+            "program \"%s\": expected an update of all %lld bytes of masters, found a part without",
+            program->name, (long long)plan_master_bytes(c->plan));
     for (uint32_t i = 0; i < n; i++) {
         if (c->plan->buckets[i].weights >= 0 && !s.gathered[i])
-            REFUSE("shards", "program \"%s\": expected weights of bucket %u to be gathered from the new masters, found them not",
+            REFUSE("shards",
+                   "program \"%s\": expected weights of bucket %u to be gathered from the new "
+                   "masters, found them not",
                    program->name, i);
     }
     return OK;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets that no rank keeps whole: where their parameters are read from, and how their gradients get into
-// this rank's shard. Rules are listed in check.c.
+// Buckets that no rank keeps whole: where their parameters are read from, and how their gradients
+// get into this rank's shard. Rules are listed in check.c.
 #include "runtime/plan/check.h"
 
 #define REFUSE_SHARDED(c, number, format, ...)                                                     \
-    REFUSE("sharded", "program \"%s\", instruction %u: " format, (c)->program->name, number, __VA_ARGS__)
+    REFUSE("sharded", "program \"%s\", instruction %u: " format, (c)->program->name, number,       \
+           __VA_ARGS__)
 
 // A part of a buffer that a microbatch adds to.
 typedef struct Addend {
@@ -19,18 +20,20 @@ typedef struct Sharded {
     bool *cleared, *sent;
     Addend *addends;
     uint32_t n_addends, cap_addends;
-    Spans covered;      // of the row of buckets
+    Spans covered; // of the row of buckets
 } Sharded;
 
 static const PlanBuffer *buffer_of(const Sharded *s, const PlanOperand *operand) {
     return &s->c->program->buffers[operand->buffer];
 }
 
-// The sharded bucket whose shard lies at these bytes of a region: the same in master and grads; its number + 1.
+// The sharded bucket whose shard lies at these bytes of a region: the same in master and grads; its
+// number + 1.
 static uint32_t bucket_at(const Plan *plan, const PlanBuffer *buffer) {
     for (uint32_t i = 0; i < plan->n_buckets; i++) {
         const PlanBucket *bucket = &plan->buckets[i];
-        if (bucket->sharded && buffer->offset == bucket->shard && buffer->bytes == plan_shard_bytes(plan, bucket))
+        if (bucket->sharded && buffer->offset == bucket->shard &&
+            buffer->bytes == plan_shard_bytes(plan, bucket))
             return i + 1;
     }
     return 0;
@@ -56,14 +59,17 @@ static bool is_parameter(const Plan *plan, const PlanBucket *bucket, const PlanO
     return false;
 }
 
-static Status check_crossed(Sharded *s, uint32_t number, const PlanInstr *instr, const PlanOperand *operands) {
+static Status check_crossed(Sharded *s, uint32_t number, const PlanInstr *instr,
+                            const PlanOperand *operands) {
     if (instr->op != PLAN_gather && instr->op != PLAN_exchange) return OK;
     const Plan *plan = s->c->plan;
     const PlanBuffer *from = buffer_of(s, &operands[0]), *to = buffer_of(s, &operands[1]);
     if (instr->op == PLAN_gather && from->region == REGION_master && touches_sharded(plan, from)) {
         uint32_t bucket = bucket_at(plan, from);
         if (!bucket || plan->buckets[bucket - 1].group != instr->group || to->region != REGION_act)
-            REFUSE_SHARDED(s->c, number, "expected the masters of a bucket gathered over its group into act, found \"%s\" into \"%s\"",
+            REFUSE_SHARDED(s->c, number,
+                           "expected the masters of a bucket gathered over its group into act, "
+                           "found \"%s\" into \"%s\"",
                            from->name, to->name);
         s->gathered[operands[1].buffer] = bucket;
     }
@@ -75,36 +81,46 @@ static Status check_crossed(Sharded *s, uint32_t number, const PlanInstr *instr,
 }
 
 // The sum of what the group exchanged, into the shard of its bucket.
-static Status check_sum(Sharded *s, uint32_t number, const PlanInstr *instr, const PlanOperand *operands) {
+static Status check_sum(Sharded *s, uint32_t number, const PlanInstr *instr,
+                        const PlanOperand *operands) {
     const Plan *plan = s->c->plan;
     const PlanBuffer *to = buffer_of(s, &operands[1]);
     uint32_t bucket = bucket_at(plan, to), source = s->source[operands[0].buffer];
-    bool reduces = !strcmp(plan->kernels[instr->kernel].family, "reduce") && operands[1].mode == OPERAND_ADD;
+    bool reduces =
+        !strcmp(plan->kernels[instr->kernel].family, "reduce") && operands[1].mode == OPERAND_ADD;
     const PlanBuffer *whole = source ? &s->c->program->buffers[source - 1] : NULL;
-    if (!bucket || !reduces || !whole || whole->bytes != plan->buckets[bucket - 1].bytes || !s->cleared[source - 1])
-        REFUSE_SHARDED(s->c, number, "expected what was cleared, added to and exchanged to be added to the shard of its bucket, found \"%s\"",
+    if (!bucket || !reduces || !whole || whole->bytes != plan->buckets[bucket - 1].bytes ||
+        !s->cleared[source - 1])
+        REFUSE_SHARDED(s->c, number,
+                       "expected what was cleared, added to and exchanged to be added to the shard "
+                       "of its bucket, found \"%s\"",
                        to->name);
     for (uint32_t i = 0; i < s->n_addends; i++) {
         const Addend *addend = &s->addends[i];
         if (addend->buffer != source - 1) continue;
-        spans_add(&s->covered, s->c->scratch, plan->buckets[bucket - 1].offset + addend->offset, addend->bytes);
+        spans_add(&s->covered, s->c->scratch, plan->buckets[bucket - 1].offset + addend->offset,
+                  addend->bytes);
     }
     return OK;
 }
 
-static Status check_operand(Sharded *s, uint32_t number, const PlanInstr *instr, const PlanOperand *operand) {
+static Status check_operand(Sharded *s, uint32_t number, const PlanInstr *instr,
+                            const PlanOperand *operand) {
     const Plan *plan = s->c->plan;
     const PlanBuffer *buffer = buffer_of(s, operand);
     uint32_t bucket = s->gathered[operand->buffer];
-    if (bucket && (operand->mode != OPERAND_READ || !is_parameter(plan, &plan->buckets[bucket - 1], operand)))
-        REFUSE_SHARDED(s->c, number, "expected to read one parameter of \"%s\", found %lld bytes from %lld",
+    if (bucket &&
+        (operand->mode != OPERAND_READ || !is_parameter(plan, &plan->buckets[bucket - 1], operand)))
+        REFUSE_SHARDED(s->c, number,
+                       "expected to read one parameter of \"%s\", found %lld bytes from %lld",
                        buffer->name, (long long)operand->bytes, (long long)operand->offset);
     if (buffer->region != REGION_act) return OK;
     if (operand->mode == OPERAND_WRITE)
         s->cleared[operand->buffer] = !strcmp(plan->kernels[instr->kernel].family, "clear");
     if (operand->mode != OPERAND_ADD) return OK;
     if (s->sent[operand->buffer])
-        REFUSE_SHARDED(s->c, number, "expected gradients in \"%s\" before they are exchanged", buffer->name);
+        REFUSE_SHARDED(s->c, number, "expected gradients in \"%s\" before they are exchanged",
+                       buffer->name);
     int64_t bytes = operand->bytes ? operand->bytes : buffer->bytes;
     *ARENA_PUSH(s->c->scratch, s->addends, s->n_addends, s->cap_addends) =
         (Addend){ operand->buffer, operand->offset, bytes };
@@ -122,7 +138,8 @@ static Status check_instr(Sharded *s, uint32_t number) {
         if (c->phase[number] == PHASE_BODY && buffer->region == REGION_grads &&
             operands[k].mode != OPERAND_READ && touches_sharded(c->plan, buffer)) {
             if (instr->n_operands != 2 || k != 1)
-                REFUSE_SHARDED(c, number, "expected a sum over ranks to write \"%s\"", buffer->name);
+                REFUSE_SHARDED(c, number, "expected a sum over ranks to write \"%s\"",
+                               buffer->name);
             TRY(check_sum(s, number, instr, operands));
         }
     }
@@ -147,7 +164,9 @@ Status check_sharded(const ProgramCheck *c) {
         const PlanBucket *bucket = plan_bucket(plan, param);
         int64_t bytes = plan_numbers(param) * (int64_t)sizeof(float);
         if (bucket && bucket->sharded && !spans_cover(&s.covered, param->grad, bytes))
-            REFUSE("sharded", "program \"%s\", parameter \"%s\": expected its gradient made, exchanged and summed in a microbatch, found a part without",
+            REFUSE("sharded",
+                   "program \"%s\", parameter \"%s\": expected its gradient made, exchanged and "
+                   "summed in a microbatch, found a part without",
                    c->program->name, param->name);
     }
     return OK;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans whose parameters lie in buckets: every number is somebody's once, the text form keeps all of it, and
-// each rule of the checker about buckets, shards and copies has edits that trip it.
+// Plans whose parameters lie in buckets: every number is somebody's once, the text form keeps all
+// of it, and each rule of the checker about buckets, shards and copies has edits that trip it.
 #include "tests/layouts/world.h"
 
 #include <stdio.h>
@@ -33,7 +33,8 @@ static void test_parts(void **state) {
     (void)state;
     for (int dp = 2; dp <= 5; dp++) {
         Plan *plan = plan_with(dp, dp == 4 ? PARAMS_FSDP : PARAMS_RESIDENT);
-        int64_t shards = plan_master_bytes(plan), *taken = calloc((size_t)(dp * shards / 4), sizeof *taken);
+        int64_t shards = plan_master_bytes(plan),
+                *taken = calloc((size_t)(dp * shards / 4), sizeof *taken);
         assert_int_equal(plan->n_trained * 4, dp == 4 ? shards : dp * shards);
         for (uint32_t i = 0; i < plan->n_params; i++) {
             const PlanParam *param = &plan->params[i];
@@ -49,7 +50,8 @@ static void test_parts(void **state) {
                 if (!part.n) continue;
                 assert_int_equal(part.first, next);
                 assert_true(part.at % 4 == 0 && part.at >= 0 && part.at + 4 * part.n <= shards);
-                for (int64_t k = 0; k < part.n; k++) assert_int_equal(taken[member * shards / 4 + part.at / 4 + k]++, 0);
+                for (int64_t k = 0; k < part.n; k++)
+                    assert_int_equal(taken[member * shards / 4 + part.at / 4 + k]++, 0);
                 next += part.n;
             }
             assert_int_equal(next, plan_numbers(param));
@@ -93,7 +95,8 @@ static const char *operand_name(const PlanProgram *program, uint32_t i, uint32_t
 static uint32_t find(const PlanProgram *program, PlanOp op, uint32_t k, const char *name) {
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        if (instr->op == op && instr->n_operands > k && !strcmp(operand_name(program, i, k), name)) return i;
+        if (instr->op == op && instr->n_operands > k && !strcmp(operand_name(program, i, k), name))
+            return i;
     }
     fail_msg("no instruction with %s", name);
     return 0;
@@ -123,7 +126,8 @@ static const char *bucket_name(Plan *plan, bool direct, const char *what) {
 
 static PlanParam *trained(Plan *plan, bool direct) {
     for (uint32_t i = 0; i < plan->n_params; i++)
-        if (!plan->params[i].is_state && (plan->params[i].offset >= 0) == direct) return &plan->params[i];
+        if (!plan->params[i].is_state && (plan->params[i].offset >= 0) == direct)
+            return &plan->params[i];
     fail_msg("no such parameter");
     return NULL;
 }
@@ -163,13 +167,17 @@ static void swap(Plan *plan, PlanProgram *program, uint32_t a, uint32_t b) {
     spread(plan, program);
 }
 
-#define EDIT(name, ...) static void name(Plan *plan) { __VA_ARGS__; }
+#define EDIT(name, ...)                                                                            \
+    static void name(Plan *plan) {                                                                 \
+        __VA_ARGS__;                                                                               \
+    }
 
 EDIT(bucket_gap, plan->buckets[1].offset += PLAN_GRAIN)
 EDIT(bucket_size, plan->buckets[0].bytes -= PLAN_GRAIN)
 EDIT(bucket_shard, plan->buckets[1].shard += PLAN_GRAIN)
 EDIT(bucket_group, plan->buckets[0].group = GROUP_world)
-EDIT(bucket_other_group, plan->buckets[0].group = plan->buckets[0].group == GROUP_dp ? GROUP_edp : GROUP_dp)
+EDIT(bucket_other_group,
+     plan->buckets[0].group = plan->buckets[0].group == GROUP_dp ? GROUP_edp : GROUP_dp)
 EDIT(bucket_rate, plan->buckets[0].lr = 0.5)
 EDIT(bucket_decay, plan->buckets[0].decay = -1)
 EDIT(bucket_weights, plan->buckets[bucket_where(plan, true)].weights += PLAN_GRAIN)
@@ -191,7 +199,8 @@ EDIT(gradients_elsewhere, plan->buckets[1].grads += PLAN_GRAIN)
 EDIT(resident_as_sharded, plan->buckets[0].sharded = true; plan->buckets[0].grads = PLAN_GRAIN)
 static void exchange_missing(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    uint32_t first = find(step, PLAN_exchange, 0, "bucket.0.gradient"), second = find(step, PLAN_exchange, 0, "bucket.1.gradient");
+    uint32_t first = find(step, PLAN_exchange, 0, "bucket.0.gradient"),
+             second = find(step, PLAN_exchange, 0, "bucket.1.gradient");
     step->instrs[first].op = step->instrs[second].op; // the same
     operand(step, first, 0)->buffer = operand(step, second, 0)->buffer;
 }
@@ -215,7 +224,8 @@ static void part_of_masters(Plan *plan) {
 }
 static void weights_gathered_early(Plan *plan) {
     PlanProgram *step = step_of(plan);
-    swap(plan, step, find(step, PLAN_gather, 1, bucket_name(plan, true, "weights")), find(step, PLAN_launch, 1, "master.all"));
+    swap(plan, step, find(step, PLAN_gather, 1, bucket_name(plan, true, "weights")),
+         find(step, PLAN_launch, 1, "master.all"));
 }
 static void weights_of_another(Plan *plan) {
     PlanProgram *step = step_of(plan);
@@ -225,7 +235,8 @@ static void weights_of_another(Plan *plan) {
 static void masters_in_forward(Plan *plan) {
     PlanProgram *step = step_of(plan);
     for (uint32_t i = 0; i < step->n_buffers; i++)
-        if (step->buffers[i].region == REGION_grads && !strcmp(step->buffers[i].name, "head.w.gradient"))
+        if (step->buffers[i].region == REGION_grads &&
+            !strcmp(step->buffers[i].name, "head.w.gradient"))
             step->buffers[i].region = REGION_master, step->buffers[i].offset = 0;
 }
 static void packed_from_another(Plan *plan) {
@@ -261,7 +272,8 @@ typedef struct Case {
     void (*edit)(Plan *plan);
     const char *rule, *message;
 } Case;
-#define CASE(name, rule, message) { #name, name, rule, message }
+#define CASE(name, rule, message)                                                                  \
+    { #name, name, rule, message }
 static const Case cases[] = {
     CASE(bucket_gap, "buckets", "bucket 1: expected to begin at"),
     CASE(bucket_size, "buckets", "bucket 0: expected to begin at 0 with a multiple of 512 bytes"),
@@ -285,7 +297,8 @@ static const Case cases[] = {
     CASE(large_moments, "regions", "region moment1"),
     CASE(sum_over_gradients, "shards", "expected the gradients of bucket 2 to be exchanged before"),
     CASE(exchange_missing, "crossing", "as large as"),
-    CASE(sum_elsewhere, "shards", "expected the sum of an exchanged bucket, as large as its shard and there"),
+    CASE(sum_elsewhere, "shards",
+         "expected the sum of an exchanged bucket, as large as its shard and there"),
     CASE(sums_read_early, "shards", "added up before"),
     CASE(gradients_read_late, "shards", "expected to read sums"),
     CASE(part_of_masters, "shards", "expected an update of all"),
@@ -294,7 +307,8 @@ static const Case cases[] = {
     CASE(masters_in_forward, "order", "writes to weights and moments only in a step's update"),
     CASE(packed_from_another, "packed", "expected packed weights to be written as program"),
     CASE(gradients_elsewhere, "buckets", "bucket 1: expected its shard at"),
-    CASE(resident_as_sharded, "buckets", "bucket 0: expected its shard at 0 and its gradients at 0"),
+    CASE(resident_as_sharded, "buckets",
+         "bucket 0: expected its shard at 0 and its gradients at 0"),
     CASE(offset_outside, "launch", "expected a part inside its"),
     CASE(offset_written, "launch", "expected a part inside its"),
     CASE(exchange_of_a_part, "crossing", "without a step or an offset"),
@@ -308,7 +322,8 @@ static PlanOperand *part(Plan *plan, OperandMode mode) {
     PlanProgram *step = step_of(plan);
     for (uint32_t i = 0; i < step->n_instrs; i++)
         for (uint32_t k = 0; k < step->instrs[i].n_operands; k++)
-            if (operand(step, i, k)->bytes && operand(step, i, k)->mode == mode) return operand(step, i, k);
+            if (operand(step, i, k)->bytes && operand(step, i, k)->mode == mode)
+                return operand(step, i, k);
     fail_msg("nothing is given a part");
     return NULL;
 }
@@ -321,16 +336,21 @@ static uint32_t first_of(const PlanProgram *program, PlanOp op) {
 
 EDIT(not_sharded, plan->buckets[0].sharded = false)
 EDIT(read_of_half, part(plan, OPERAND_READ)->bytes -= 4)
-EDIT(read_from_elsewhere, PlanOperand *read = part(plan, OPERAND_READ); read->bytes -= PLAN_GRAIN; read->offset += PLAN_GRAIN)
+EDIT(read_from_elsewhere, PlanOperand *read = part(plan, OPERAND_READ); read->bytes -= PLAN_GRAIN;
+     read->offset += PLAN_GRAIN)
 EDIT(gradient_of_half, part(plan, OPERAND_ADD)->bytes -= 4)
-EDIT(masters_of_half, PlanBuffer *own = buffer(step_of(plan), operand_name(step_of(plan), first_of(step_of(plan), PLAN_gather), 0));
+EDIT(masters_of_half,
+     PlanBuffer *own = buffer(step_of(plan),
+                              operand_name(step_of(plan), first_of(step_of(plan), PLAN_gather), 0));
      own->offset += PLAN_GRAIN)
-EDIT(masters_of_others, step_of(plan)->instrs[first_of(step_of(plan), PLAN_gather)].group = GROUP_world)
+EDIT(masters_of_others,
+     step_of(plan)->instrs[first_of(step_of(plan), PLAN_gather)].group = GROUP_world)
 static void sum_replaced(Plan *plan) {
     PlanProgram *step = step_of(plan);
     uint32_t exchange = first_of(step, PLAN_exchange);
     for (uint32_t i = exchange; i < step->n_instrs; i++)
-        if (step->instrs[i].n_operands == 2 && operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer) {
+        if (step->instrs[i].n_operands == 2 &&
+            operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer) {
             operand(step, i, 1)->mode = OPERAND_WRITE;
             return;
         }
@@ -339,7 +359,8 @@ static void sum_of_another(Plan *plan) {
     PlanProgram *step = step_of(plan);
     uint32_t exchange = first_of(step, PLAN_exchange);
     for (uint32_t i = exchange; i < step->n_instrs; i++)
-        if (step->instrs[i].n_operands == 2 && operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer)
+        if (step->instrs[i].n_operands == 2 &&
+            operand(step, i, 0)->buffer == operand(step, exchange, 1)->buffer)
             step->buffers[operand(step, i, 1)->buffer].offset -= PLAN_GRAIN;
 }
 static void added_late(Plan *plan) {
@@ -347,7 +368,9 @@ static void added_late(Plan *plan) {
     uint32_t exchange = first_of(step, PLAN_exchange), last = 0;
     for (uint32_t i = 0; i < exchange; i++)
         for (uint32_t k = 0; k < step->instrs[i].n_operands; k++)
-            if (operand(step, i, k)->mode == OPERAND_ADD && operand(step, i, k)->buffer == operand(step, exchange, 0)->buffer) last = i;
+            if (operand(step, i, k)->mode == OPERAND_ADD &&
+                operand(step, i, k)->buffer == operand(step, exchange, 0)->buffer)
+                last = i;
     PlanInstr late = step->instrs[last]; // all between one earlier
     memmove(&step->instrs[last], &step->instrs[last + 1], (exchange - last) * sizeof late);
     step->instrs[exchange] = late;
@@ -376,7 +399,8 @@ static int count_wrong(const Plan *good, const Case *list, int n) {
         Status status = plan_check(plan);
         char rule[64];
         snprintf(rule, sizeof rule, "plan check, %s", c->rule);
-        bool right = status == ERR_FORMAT && strstr(status_message(), rule) && strstr(status_message(), c->message);
+        bool right = status == ERR_FORMAT && strstr(status_message(), rule) &&
+                     strstr(status_message(), c->message);
         if (!right)
             print_error("%s: expected \"%s ... %s\", found \"%s\"\n", c->what, rule, c->message,
                         status == OK ? "nothing" : status_message());
@@ -402,6 +426,7 @@ static void test_sharded_edits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_parts), cmocka_unit_test(test_text),
-                                        cmocka_unit_test(test_edits), cmocka_unit_test(test_sharded_edits) };
+                                        cmocka_unit_test(test_edits),
+                                        cmocka_unit_test(test_sharded_edits) };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallelism with resident parameters: dp ranks compute what one rank computes.
+// Data parallelism, with parameters that every rank keeps and with sharded ones: dp ranks compute
+// what one rank computes.
 #include "tests/layouts/world.h"
 
 #include <math.h>
@@ -7,20 +8,29 @@
 #include <unistd.h>
 
 static WorldJob job_of(const char *spec, const char *set, int dp) {
-    WorldJob job = { .spec = spec, .microbatch = 2, .microbatches = 2, .steps = 6, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true };
+    WorldJob job = { .spec = spec,
+                     .microbatch = 2,
+                     .microbatches = 2,
+                     .steps = 6,
+                     .clip = 0.5,
+                     .lr = 3e-3,
+                     .decay = 0.1,
+                     .poison = true };
     if (set) job.args[job.n_args++] = (SpecArg){ "set", set };
     job.layout = layout_single();
     job.layout.dp = dp;
     return job;
 }
 
-// The same step on one rank. With sums over the microbatch its microbatches are the ranks', in turn; with
-// sums over all ranks' microbatches they are as large as these together.
+// The same step on one rank. With sums over the microbatch its microbatches are the ranks', in
+// turn; with sums over all ranks' microbatches they are as large as these together.
 static WorldJob alone(WorldJob job, bool global) {
     int dp = job.layout.dp;
     job.layout = layout_single();
-    if (global) job.microbatch *= dp;
-    else job.microbatches *= dp;
+    if (global)
+        job.microbatch *= dp;
+    else
+        job.microbatches *= dp;
     return job;
 }
 
@@ -30,8 +40,10 @@ static void compare(const char *what, const WorldJob *job, bool global) {
     const char *where = "", *heavy = "", *measured = "";
     double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b),
            weight = world_weight_error(a, b, &heavy), metric = world_metric_error(a, b, &measured);
-    printf("%s dp %d: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), weights after %d steps %.2g (%s)\n",
-           what, job->layout.dp, gradient, where, loss, metric, measured, job->steps, weight, heavy);
+    printf("%s dp %d: gradients within %.2g (%s), losses %.2g, metrics %.2g (%s), weights after %d "
+           "steps %.2g (%s)\n",
+           what, job->layout.dp, gradient, where, loss, metric, measured, job->steps, weight,
+           heavy);
     assert_true(gradient <= 1e-5);
     assert_true(loss <= 1e-6);
     assert_true(metric <= 1e-5);
@@ -88,14 +100,18 @@ static void test_deepseek(void **state) {
     compare("deepseek", &job, false);
 }
 
-// Weights that no rank keeps: dense ones, experts, both. And a loss in pieces, whose head is gathered for all.
+// Weights that no rank keeps: dense ones, experts, both. And a loss in pieces, whose head is
+// gathered for all.
 static void test_fsdp(void **state) {
     (void)state;
     for (int which = 1; which <= 3; which++) {
         WorldJob job = job_of("moe.lua", "microbatch", which == 3 ? 4 : 2);
         job.layout.params = which & 1 ? PARAMS_FSDP : PARAMS_RESIDENT;
         job.layout.expert_params = which & 2 ? PARAMS_FSDP : PARAMS_RESIDENT;
-        compare(which == 1 ? "moe, dense fsdp," : which == 2 ? "moe, experts fsdp," : "moe, all fsdp,", &job, false);
+        compare(which == 1   ? "moe, dense fsdp,"
+                : which == 2 ? "moe, experts fsdp,"
+                             : "moe, all fsdp,",
+                &job, false);
     }
     WorldJob job = job_of("sums.lua", NULL, 3);
     job.layout.params = job.layout.expert_params = PARAMS_FSDP;
@@ -108,8 +124,8 @@ static void test_fsdp(void **state) {
     plan_destroy(plan);
 }
 
-// Beside other axes: experts on their own ranks, whose copies are sharded; stages, which gather for themselves,
-// with a table that two of them read and that stays whole.
+// Beside other axes: experts on their own ranks, whose copies are sharded; stages, which gather for
+// themselves, with a table that two of them read and that stays whole.
 static void test_other_axes(void **state) {
     (void)state;
     static const struct {
@@ -117,8 +133,10 @@ static void test_other_axes(void **state) {
         const char *spec;
         LayoutParams params;
         LayoutSchedule schedule;
-    } cases[] = { { 1, 4, 2, "moe.lua", PARAMS_FSDP }, { 2, 2, 1, "deep.lua", PARAMS_RESIDENT },
-                  { 2, 2, 1, "deep.lua", PARAMS_FSDP }, { 2, 2, 2, "deep.lua", PARAMS_FSDP },
+    } cases[] = { { 1, 4, 2, "moe.lua", PARAMS_FSDP },
+                  { 2, 2, 1, "deep.lua", PARAMS_RESIDENT },
+                  { 2, 2, 1, "deep.lua", PARAMS_FSDP },
+                  { 2, 2, 2, "deep.lua", PARAMS_FSDP },
                   { 2, 2, 1, "deep.lua", PARAMS_FSDP, SCHEDULE_INTERLEAVED },
                   { 2, 2, 1, "deep.lua", PARAMS_FSDP, SCHEDULE_ZERO_BUBBLE } };
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -133,13 +151,15 @@ static void test_other_axes(void **state) {
         World *a = world_run(&job), *b = world_run(&single), *again = world_run(&job);
         const char *where = "";
         double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b);
-        printf("%s%s, pp %d dp %d ep %d schedule %d: gradients within %.2g (%s), losses %.2g\n", cases[i].spec,
-               cases[i].params ? ", fsdp" : "", cases[i].pp, cases[i].dp, cases[i].ep, cases[i].schedule, gradient, where, loss);
+        printf("%s%s, pp %d dp %d ep %d schedule %d: gradients within %.2g (%s), losses %.2g\n",
+               cases[i].spec, cases[i].params ? ", fsdp" : "", cases[i].pp, cases[i].dp,
+               cases[i].ep, cases[i].schedule, gradient, where, loss);
         assert_true(gradient <= 1e-5);
         assert_true(loss <= 1e-6);
         world_equal_bits(a, again);
         bool sharded = false;
-        for (uint32_t k = 0; k < a->plans[0]->n_buckets; k++) sharded |= a->plans[0]->buckets[k].sharded;
+        for (uint32_t k = 0; k < a->plans[0]->n_buckets; k++)
+            sharded |= a->plans[0]->buckets[k].sharded;
         assert_int_equal(sharded, cases[i].params == PARAMS_FSDP);
         world_free(a), world_free(b), world_free(again);
     }
@@ -175,13 +195,14 @@ static void test_spoilt(void **state) {
     }
     for (uint32_t i = 0; i < a->n_params; i++) { // as the first step left them
         const WorldParam *x = &a->params[i], *y = world_param(b, x->name);
-        if (!x->is_state) assert_memory_equal(x->weights, y->weights, (size_t)x->n * sizeof *x->weights);
+        if (!x->is_state)
+            assert_memory_equal(x->weights, y->weights, (size_t)x->n * sizeof *x->weights);
     }
     world_free(a), world_free(b);
 }
 
-// Of fp32, beside copies as kernels read them: 4 bytes of gradient per number, and 12 / dp of master and
-// moments. Padding apart: what the plan says is what a step touches and moves.
+// Of fp32, beside copies as kernels read them: 4 bytes of gradient per number, and 12 / dp of
+// master and moments. Padding apart: what the plan says is what a step touches and moves.
 static void test_bytes(void **state) {
     (void)state;
     WorldJob job = job_of("moe.lua", "microbatch", 4);
@@ -192,12 +213,15 @@ static void test_bytes(void **state) {
     assert_true(plan->n_buckets > 4);
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
-        if (param->is_state) states += round_up(4 * plan_numbers(param), PLAN_GRAIN);
-        else numbers += plan_numbers(param);
+        if (param->is_state)
+            states += round_up(4 * plan_numbers(param), PLAN_GRAIN);
+        else
+            numbers += plan_numbers(param);
     }
     for (uint32_t i = 0; i < plan->n_buckets; i++)
         if (plan->buckets[i].weights >= 0) direct += plan->buckets[i].bytes;
-    int64_t grads = plan->region_bytes[REGION_grads], most_padding = (int64_t)(plan->n_params + 4 * plan->n_buckets) * PLAN_GRAIN;
+    int64_t grads = plan->region_bytes[REGION_grads],
+            most_padding = (int64_t)(plan->n_params + 4 * plan->n_buckets) * PLAN_GRAIN;
     assert_true(grads >= 4 * numbers && grads <= 4 * numbers + most_padding);
     assert_int_equal(plan->region_bytes[REGION_master], grads / 4);
     assert_int_equal(plan->region_bytes[REGION_moment1], grads / 4);
@@ -207,20 +231,22 @@ static void test_bytes(void **state) {
         for (int r = 0; r < N_REGIONS; r++) {
             int64_t bytes = plan->region_bytes[r], used = world->ranks[i].touched[r];
             assert_true(used <= round_up(bytes, page));
-            if (r != REGION_io && r != REGION_scalars && r != REGION_totals) assert_true(used >= bytes - page);
+            if (r != REGION_io && r != REGION_scalars && r != REGION_totals)
+                assert_true(used >= bytes - page);
         }
         PlanTraffic traffic;
         plan_traffic(plan, plan_program(plan, "step"), &traffic);
         for (int move = 0; move < N_MOVES; move++)
             for (int link = 0; link < N_LINKS; link++)
-                assert_true(world->ranks[i].moved.bytes[move][link] == job.steps * traffic.bytes[move][link]);
+                assert_true(world->ranks[i].moved.bytes[move][link] ==
+                            job.steps * traffic.bytes[move][link]);
         assert_true(traffic.bytes[MOVE_exchange][LINK_stage] == (double)(grads * 3 / 4));
     }
     world_free(world);
 }
 
-// What no rank keeps whole is nobody's between microbatches, and moves in every one of them: weights twice, for
-// forward and backward, gradients once.
+// What no rank keeps whole is nobody's between microbatches, and moves in every one of them:
+// weights twice, for forward and backward, gradients once.
 static void test_bytes_of_fsdp(void **state) {
     (void)state;
     WorldJob job = job_of("moe.lua", "microbatch", 4);
@@ -238,17 +264,21 @@ static void test_bytes_of_fsdp(void **state) {
     PlanTraffic traffic;
     plan_traffic(plan, plan_program(plan, "step"), &traffic);
     double number = 3 * dtype_bytes(DTYPE_F32); // of the norm
-    assert_true(traffic.bytes[MOVE_exchange][LINK_stage] == (double)(job.microbatches * whole * 3 / 4));
-    assert_true(traffic.bytes[MOVE_gather][LINK_stage] <= (double)(job.microbatches * 2 * own * 3) + number);
-    assert_true(traffic.bytes[MOVE_gather][LINK_stage] > (double)(job.microbatches * own * 3) + number);
+    assert_true(traffic.bytes[MOVE_exchange][LINK_stage] ==
+                (double)(job.microbatches * whole * 3 / 4));
+    assert_true(traffic.bytes[MOVE_gather][LINK_stage] <=
+                (double)(job.microbatches * 2 * own * 3) + number);
+    assert_true(traffic.bytes[MOVE_gather][LINK_stage] >
+                (double)(job.microbatches * own * 3) + number);
     for (int i = 0; i < world->n_ranks; i++)
         for (int move = 0; move < N_MOVES; move++)
-            assert_true(world->ranks[i].moved.bytes[move][LINK_stage] == job.steps * traffic.bytes[move][LINK_stage]);
+            assert_true(world->ranks[i].moved.bytes[move][LINK_stage] ==
+                        job.steps * traffic.bytes[move][LINK_stage]);
     world_free(world);
 }
 
-// The run does not depend on how parameters are cut into buckets, but for the order in which squares of
-// gradients are added up.
+// The run does not depend on how parameters are cut into buckets, but for the order in which
+// squares of gradients are added up.
 static void test_bucket_sizes(void **state) {
     (void)state;
     WorldJob job = job_of("moe.lua", "microbatch", 3);
@@ -262,13 +292,14 @@ static void test_bucket_sizes(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_moe), cmocka_unit_test(test_global_balance),
-                                        cmocka_unit_test(test_sums), cmocka_unit_test(test_deepseek),
-                                        cmocka_unit_test(test_bf16), cmocka_unit_test(test_fsdp),
-                                        cmocka_unit_test(test_other_axes), cmocka_unit_test(test_eval),
-                                        cmocka_unit_test(test_spoilt), cmocka_unit_test(test_bytes),
-                                        cmocka_unit_test(test_bytes_of_fsdp),
-                                        cmocka_unit_test(test_bucket_sizes) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moe),           cmocka_unit_test(test_global_balance),
+        cmocka_unit_test(test_sums),          cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_bf16),          cmocka_unit_test(test_fsdp),
+        cmocka_unit_test(test_other_axes),    cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_spoilt),        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_bytes_of_fsdp), cmocka_unit_test(test_bucket_sizes)
+    };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }
