@@ -4,6 +4,7 @@
 //   self    one rank: every group has one member
 //   local   ranks that are threads of one process (local.c): for tests
 //   nccl    GPUs, each a rank (nccl.c): NVIDIA's library, or what stands in for it on virtual GPUs
+//   tcp     the hosts of GPUs whose ranks torchrun has started (star.c)
 //   mpi     ranks that are processes, started by a launcher of MPI (process.c; mpi/ is a module of its
 //           own, opened when a launcher is recognised)
 //
@@ -92,12 +93,12 @@ typedef struct CommOptions {
 } CommOptions;
 
 // This process as a rank of what started it, recognised from the environment: mpirun of Open MPI or
-// MPICH, Slurm; without any, or of one rank, comm_self. Not for torchrun, whose ranks are GPUs'.
+// MPICH, Slurm, torchrun (whose hosts share words only: star.h); without any, or of one rank, comm_self.
 Status comm_open(const CommOptions *options, Comm **out);
 int comm_announced(void); // how many ranks that will be
 // What api->at, check, keep, fail do where a transport has them; comm may be NULL.
 void comm_at(Comm *comm, const char *where);
-Status comm_check(void *comm); // CommNccl.watch, `user` the Comm
+Status comm_check(void *comm);
 Status comm_keep(Comm *comm, const char *folder);
 void comm_fail(Comm *comm, const char *why);
 // One rank. Never fails; closed like any other.
@@ -107,20 +108,20 @@ void comm_close(Comm *comm); // NULL is fine
 void comm_local(int n, double deadline, Comm **out);
 // As if on nodes of `node_ranks` each (0: one node): windows of other nodes are not seen.
 void comm_local_nodes(int n, int node_ranks, double deadline, Comm **out);
-// A rank of NCCL's, which gets its communicators in comm_mesh. share: rank 0's bytes become all
-// ranks'. watch (NULL: nobody does) is asked while this rank waits, and fails if another one is known to
-// be gone. deadline: seconds for everybody to come, and without an end of what the device was given.
+// A rank of NCCL's, which gets its communicators in comm_mesh. Its host's transport, which has its mesh and
+// stays the caller's, brings the first words (rank 0's bytes become all ranks': comm_first) and knows who
+// is gone (comm_check) and who is on which node. Without one (NULL), share and watch (NULL: nobody) do.
+// deadline: seconds for everybody to come, and without an end of what the device was given.
 typedef struct CommNccl {
     int rank, n_ranks;
     bool is_virtual;        // GPUs are virtual ones, and another library stands in
     double deadline;
+    Comm *host;
     Status (*share)(void *user, void *bytes, int64_t n);
     Status (*watch)(void *user);
     void *user;
 } CommNccl;
 Status comm_nccl(const CommNccl *options, Comm **out);
-// As a `share`, `user` the Comm of another transport that has its mesh.
-Status comm_share(void *comm, void *bytes, int64_t n);
 
 // The rank's place in the mesh; ERR_ARGUMENT if the mesh has another number of ranks.
 Status comm_mesh(Comm *comm, const PlanMesh *mesh);

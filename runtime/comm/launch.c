@@ -6,6 +6,7 @@
 
 #include "runtime/base/library.h"
 #include "runtime/comm/process.h"
+#include "runtime/comm/star.h"
 
 static const struct { const char *size, *name; } launchers[] = {
     { "OMPI_COMM_WORLD_SIZE", "mpirun (Open MPI)" },
@@ -35,10 +36,6 @@ static Status find_launcher(int *n_ranks, const char **name) {
         *name = launchers[i].name;
         return OK;
     }
-    int n = number("WORLD_SIZE");
-    if (n > 1 && (getenv("TORCHELASTIC_RUN_ID") || (getenv("LOCAL_RANK") && getenv("MASTER_ADDR"))))
-        return status_fail(ERR_ARGUMENT, "torchrun has started %d ranks; ranks of CPUs are started by "
-                           "mpirun\n  hint: mpirun -n %d ...", n, n);
     return OK;
 }
 
@@ -74,6 +71,11 @@ Status comm_open(const CommOptions *options, Comm **out) {
     if (own.deadline <= 0) own.deadline = 8;
     const char *launcher;
     int n_ranks;
+    if (star_started()) {
+        StarPlace place;
+        TRY(star_place(&place));
+        return star_open(&place, out);
+    }
     TRY(find_launcher(&n_ranks, &launcher));
     if (n_ranks == 1) {
         *out = comm_self();

@@ -77,14 +77,19 @@ typedef struct Wait {
     int turns;
 } Wait;
 
+static Status watch(const NcclRank *r) {
+    if (r->options.host) TRY(comm_check(r->options.host));
+    return r->options.watch ? r->options.watch(r->options.user) : OK;
+}
+
 // Once per turn of a loop that waits: often at first.
 static Status wait_turn(NcclRank *r, Wait *wait) {
     enum { EAGER = 64, SHORT = 20000, LONG = 500000 /* ns */ };
     double now = time_seconds();
     if (!wait->turns) wait->since = now;
     if (now - wait->since > r->options.deadline) return too_late(r);
-    if (wait->turns++ > EAGER && r->options.watch) {
-        Status status = r->options.watch(r->options.user);
+    if (wait->turns++ > EAGER) {
+        Status status = watch(r);
         if (status != OK) {
             end_all(r);
             return status;
@@ -175,6 +180,32 @@ static Status nccl_exchange(Comm *comm, PlanGroup group, const void *from, void 
     return nccl_begun(r, with, is_fine(result) ? ended : result);
 }
 
+static Status nccl_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
+                          const int64_t *in) {
+    NcclRank *r = rank_of(comm);
+    NcclComm with = r->groups[group];
+    NcclStream stream;
+    const char *source = from;
+    char *target = to;
+    nccl_at(r, "blocks", group);
+    TRY(nccl_stream(r, NULL, &stream));
+    NcclResult result = r->api->group_start();
+    for (int i = 0, n = comm_members(comm, group); i < n && is_fine(result); i++) {
+        if (out[i]) result = r->api->send(source, (size_t)out[i], NCCL_INT8, i, with, stream);
+        if (in[i] && is_fine(result))
+            result = r->api->recv(target, (size_t)in[i], NCCL_INT8, i, with, stream);
+        source += out[i];
+        target += in[i];
+    }
+    NcclResult ended = r->api->group_end();
+    return nccl_begun(r, with, is_fine(result) ? ended : result);
+}
+
+static int nccl_node(const Comm *comm, int rank) {
+    const Comm *host = ((const NcclRank *)comm)->options.host;
+    return host && host->api->node ? host->api->node(host, rank) : 0;
+}
+
 /* Messages ------------------------------------------------------------------------------------- */
 
 // Where [stages][N_LANES] arrays have the messages with `rank`; -1: nowhere.
@@ -249,6 +280,7 @@ static Status nccl_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t b
 static void note_where(Comm *comm, const char *where) {
     NcclRank *r = rank_of(comm);
     snprintf(r->where, sizeof r->where, "%s", where);
+    comm_at(r->options.host, where);
 }
 
 static void nccl_close(Comm *comm) {
@@ -271,6 +303,8 @@ static const CommApi nccl_transport = {
     .barrier = nccl_barrier,
     .gather = nccl_gather,
     .exchange = nccl_exchange,
+    .blocks = nccl_blocks,
+    .node = nccl_node,
     .send = nccl_send,
     .sent = nccl_sent,
     .recv = nccl_recv,
@@ -292,14 +326,4 @@ Status comm_nccl(const CommNccl *options, Comm **out) {
     api->version(&r->version);
     *out = &r->base;
     return OK;
-}
-
-Status comm_share(void *user, void *bytes, int64_t n) {
-    Comm *comm = user;
-    int members = comm_members(comm, GROUP_world);
-    char *all = memory_alloc((size_t)(n * members));
-    Status status = comm->api->gather(comm, GROUP_world, bytes, all, n);
-    if (status == OK) memcpy(bytes, all, (size_t)n);
-    memory_free(all);
-    return status;
 }

@@ -25,7 +25,8 @@ static Status make_world(NcclRank *r) {
     NcclId id = { 0 };
     snprintf(r->call, sizeof r->call, "meeting %d ranks", r->base.n_ranks);
     if (r->base.rank == 0) TRY(nccl_begun(r, NULL, r->api->unique_id(&id)));
-    if (r->base.n_ranks > 1) TRY(r->options.share(r->options.user, &id, sizeof id));
+    if (r->options.host) TRY(comm_first(r->options.host, &id, sizeof id));
+    else if (r->base.n_ranks > 1) TRY(r->options.share(r->options.user, &id, sizeof id));
     NcclResult result = r->api->init(&r->world, r->base.n_ranks, id, r->base.rank, &config);
     return nccl_begun(r, r->world, result);
 }
