@@ -31,7 +31,7 @@ struct Device;
 
 typedef struct CommApi {
     const char *name;
-    bool on_device;
+    bool on_device, processes; // processes: each rank is one, and may have a GPU of its own
     void (*close)(Comm *comm);
     // Groups of comm->mesh, which is set, as is comm->device. Every rank calls it, for each device.
     Status (*mesh)(Comm *comm);
@@ -56,7 +56,8 @@ typedef struct CommApi {
     Status (*sent)(Comm *comm, void *ticket);
     Status (*recv)(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes);
     // Zeroed memory, the same size on all ranks of group dp, which all call it. peers [dp members]:
-    // where each member's window lies in this process; NULL where loads do not reach.
+    // where each member's window lies in this process; NULL where loads do not reach. The call is NULL
+    // where ranks share words only.
     Status (*window)(Comm *comm, int64_t bytes, void **own, void **peers);
     // All ranks of dp call it, each when it touches none of the windows any more.
     void (*release)(Comm *comm, void *own, int64_t bytes);

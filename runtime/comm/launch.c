@@ -71,12 +71,12 @@ Status comm_open(const CommOptions *options, Comm **out) {
     if (own.deadline <= 0) own.deadline = 8;
     const char *launcher;
     int n_ranks;
-    if (star_started()) {
+    TRY(find_launcher(&n_ranks, &launcher));
+    if (n_ranks == 1 && star_started()) {
         StarPlace place;
         TRY(star_place(&place));
         return star_open(&place, out);
     }
-    TRY(find_launcher(&n_ranks, &launcher));
     if (n_ranks == 1) {
         *out = comm_self();
         return OK;

@@ -330,6 +330,7 @@ static void process_close(Comm *comm) {
 
 static const CommApi process_api = {
     .name = "mpi",
+    .processes = true,
     .close = process_close,
     .mesh = process_mesh,
     .barrier = process_barrier,

@@ -31,6 +31,7 @@ typedef struct Star {
     Comm base;
     double deadline;
     int *ends;          // of rank 0: by rank; else ends[0]: to rank 0. -1: none
+    int *nodes;         // [n_ranks] the lowest rank of each one's node
     uint32_t turn;
     char failed[TEXT];  // why nothing more is said
 } Star;
@@ -200,33 +201,8 @@ static Status star_exchange(Comm *comm, PlanGroup group, const void *from, void 
     return status;
 }
 
-static Status not_here(const Comm *comm) {
-    return status_fail(ERR_ARGUMENT, "torchrun has started %d ranks, of which only GPUs send each other data\n"
-                       "  hint: mpirun -n %d ... starts ranks of CPUs", comm->n_ranks, comm->n_ranks);
-}
-
-static Status star_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes, void **ticket) {
-    (void)rank, (void)lane, (void)from, (void)bytes, (void)ticket;
-    return not_here(comm);
-}
-
-static Status star_sent(Comm *comm, void *ticket) {
-    (void)ticket;
-    return not_here(comm);
-}
-
-static Status star_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes) {
-    (void)rank, (void)lane, (void)to, (void)bytes;
-    return not_here(comm);
-}
-
-static Status star_window(Comm *comm, int64_t bytes, void **own, void **peers) {
-    (void)bytes, (void)own, (void)peers;
-    return not_here(comm);
-}
-
-static void star_release(Comm *comm, void *own, int64_t bytes) {
-    (void)comm, (void)own, (void)bytes;
+static int star_node(const Comm *comm, int rank) {
+    return ((const Star *)comm)->nodes[rank];
 }
 
 // A word that has come but is not of this call can only be a failure's: calls are made together.
@@ -255,20 +231,18 @@ static void star_close(Comm *comm) {
     for (int i = 0; i < (comm->rank ? 1 : comm->n_ranks); i++)
         if (s->ends[i] >= 0) close(s->ends[i]);
     memory_free(s->ends);
+    memory_free(s->nodes);
     memory_free(s);
 }
 
 static const CommApi star = {
     .name = "tcp",
+    .processes = true,
     .close = star_close,
     .barrier = star_barrier,
     .gather = star_gather,
     .exchange = star_exchange,
-    .send = star_send,
-    .sent = star_sent,
-    .recv = star_recv,
-    .window = star_window,
-    .release = star_release,
+    .node = star_node,
     .check = star_check,
     .fail = star_fail,
 };
@@ -392,6 +366,15 @@ static Status find_first(Star *s, const StarPlace *place) {
                        place->deadline);
 }
 
+// torchrun numbers the ranks of a node in a row.
+static Status learn_nodes(Star *s, const StarPlace *place) {
+    int n = place->n_ranks;
+    s->nodes = memory_alloc((size_t)n * sizeof *s->nodes);
+    TRY(share(s, &place->local_rank, (char *)s->nodes, sizeof place->local_rank));
+    for (int i = 0; i < n; i++) s->nodes[i] = i - s->nodes[i];
+    return OK;
+}
+
 Status star_open(const StarPlace *place, Comm **out) {
     Star *s = memory_alloc(sizeof *s);
     *out = NULL;
@@ -402,6 +385,7 @@ Status star_open(const StarPlace *place, Comm **out) {
     s->ends = memory_alloc((size_t)n * sizeof *s->ends);
     for (int i = 0; i < n; i++) s->ends[i] = -1;
     Status status = place->rank ? find_first(s, place) : be_first(s, place);
+    if (status == OK) status = learn_nodes(s, place);
     if (status == OK) *out = &s->base;
     else star_close(&s->base);
     return status;

@@ -99,6 +99,8 @@ static Status open_device(Exec *exec, const ExecOptions *options) {
     const char *name = options->device ? options->device : device_of_target(plan->target);
     TRY(plan_check(plan));
     TRY(device_takes(name, plan->target));
+    TRY(gpus_connect(exec, name));
+    name = gpus_own(exec, name);
     TRY(pool_create(together_threads(exec, options->threads), &exec->pool));
     TRY(device_open(name, exec->pool, &exec->device));
     exec->api = exec->device->api;
@@ -189,6 +191,7 @@ void exec_destroy(Exec *exec) {
     if (!exec) return;
     give_back(exec);
     memory_drop(&exec->held);
+    comm_close(exec->gpus);
     device_close(exec->device);
     comm_close(exec->own_comm);
     pool_destroy(exec->pool);

@@ -66,6 +66,7 @@ struct Exec {
     int *graph_nodes;
     Comm *comm, *own_comm;    // own: made here, of one rank
     Comm *host;               // among hosts; may be comm or own_comm
+    Comm *gpus;               // made here where ranks are processes with GPUs; then it is comm
     int n_here;               // ranks of this machine
     JitShare share;
     bool crosses;             // some instruction does
@@ -114,6 +115,10 @@ void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args);
 void poison_program(Exec *exec, uint32_t number);
 // What lives across no row is not a number when a row begins.
 Status poison_row(Exec *exec, uint32_t number, uint32_t row);
+
+/* gpus.c */
+Status gpus_connect(Exec *exec, const char *device);
+const char *gpus_own(Exec *exec, const char *device);
 
 /* window.c: region sym */
 Status window_open(Exec *exec);

@@ -56,7 +56,7 @@ static void *run(void *user) {
 static void run_ranks(Rank *ranks, int n, Status (*body)(Comm *comm), int port) {
     for (int i = n; i-- > 0;) { // rank 0 comes last
         ranks[i] = (Rank){ .place = { .rank = i, .n_ranks = n, .address = "127.0.0.1", .job = "a test",
-                                      .port = port, .deadline = 20 }, .body = body };
+                                      .local_rank = i % 2, .port = port, .deadline = 20 }, .body = body };
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, run, &ranks[i]), 0);
     }
     for (int i = 0; i < n; i++) pthread_join(ranks[i].thread, NULL);
@@ -65,6 +65,8 @@ static void run_ranks(Rank *ranks, int n, Status (*body)(Comm *comm), int port) 
 static Status calls(Comm *comm) {
     PlanMesh mesh = { { 2, 1, 2 }, 0 };
     TRY(comm_mesh(comm, &mesh));
+    for (int i = 0; i < 4; i++)
+        if (comm_node(comm, GROUP_world, i) != i / 2 * 2) return status_fail(ERR_INTERNAL, "wrong node");
     for (int g = 0; g < N_GROUPS; g++) {
         PlanGroup group = (PlanGroup)g;
         int n = comm_members(comm, group), own = comm_member(comm, group), all[MOST], from[MOST], to[MOST];
