@@ -344,8 +344,6 @@ void vg_emit_reads(VgDecoder *d, uint32_t *refs, uint32_t n) {
     d->emits[d->n_emits - 1].reads = (VgRefList){ refs, 0, n };
 }
 
-void vg_emit_inout(VgDecoder *d) { d->emits[d->n_emits - 1].inout = true; }
-
 VgSite *vg_site(VgDecoder *d) {
     VgModule *m = d->module;
     VgSite *site = ARENA_NEW(d->arena, VgSite);
@@ -500,11 +498,30 @@ static uint32_t place(uint32_t *at, const PtxVar *v) {
     return offset;
 }
 
+// Offsets are 32 bits, and none of these spaces is large.
+static Status check_sizes(const PtxFunc *f) {
+    enum { LARGEST = 1 << 24 };
+    PtxVar **lists[] = { f->params, f->rets, f->vars };
+    uint32_t n[] = { f->n_params, f->n_rets, f->n_vars };
+    uint64_t sum = 0;
+    for (int l = 0; l < COUNT_OF(lists); l++)
+        for (uint32_t k = 0; k < n[l]; k++) {
+            const PtxVar *v = lists[l][k];
+            if (v->space == PTX_GLOBAL || v->space == PTX_CONST) continue;
+            sum += ptx_var_bytes(v) + ptx_var_align(v);
+            if (sum > LARGEST)
+                return status_fail(ERR_INPUT, "PTX line %u: with '%s' the variables of '%s' are too"
+                                   " large", v->line, v->name, f->name);
+        }
+    return OK;
+}
+
 // Local and parameter variables of the body get their offsets. (Shared ones: module.c, as their
 // size is part of the kernel.)
 static Status lay_out(VgDecoder *d) {
     PtxFunc *f = d->ptx;
     uint32_t local = 0, args = 0;
+    TRY(check_sizes(f));
     for (uint32_t k = 0; k < f->n_vars; k++) {
         PtxVar *v = f->vars[k];
         if (v->space == PTX_LOCAL) v->user = place(&local, v);
