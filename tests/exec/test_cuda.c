@@ -301,7 +301,8 @@ static void test_names(void **state) {
     must(exec_target("vgpu:sm_90a", arena, &target));
     assert_string_equal(target, "cuda:sm_90a");
     static const char *const wrong[] = { "", "gpu", "cuda:", "cuda:x", "cuda:1x", "cuda1", "cpu:0",
-                                         "vgpu", "vgpu:", "vgpu:90", "vgpu:sm_", "vgpu:sm_90b", "CPU" };
+                                         "vgpu", "vgpu:", "vgpu:90", "vgpu:sm_", "vgpu:sm_90b", "CPU",
+                                         "vgpu:sm_75" };
     for (int i = 0; i < COUNT_OF(wrong); i++)
         expect(exec_target(wrong[i], arena, &target), ERR_ARGUMENT, "expected a device cpu, cuda");
     arena_destroy(arena);
@@ -318,6 +319,12 @@ static void test_names(void **state) {
            "for a CPU");
     assert_null(exec);
     plan_destroy(plan);
+    if (!have_device() || strncmp(device(), "vgpu", 4)) return;
+    plan = sample_plan(8, 1);
+    sample_cuda(plan, "cuda:sm_80");
+    expect(try_create(plan, (ExecOptions){ .device = "vgpu:sm_81" }, &exec), ERR_ARGUMENT,
+           "unknown architecture 'sm_81'");
+    plan_destroy(plan);
 }
 
 // Plans for later architectures, and for all that one has, do not run on others.
@@ -331,6 +338,7 @@ static void test_architectures(void **state) {
         { "vgpu:sm_80", "cuda:sm_80", true },    { "vgpu:sm_90a", "cuda:sm_80", true },
         { "vgpu:sm_90a", "cuda:sm_90a", true },  { "vgpu:sm_80", "cuda:sm_90", false },
         { "vgpu:sm_100a", "cuda:sm_90a", false }, { "vgpu:sm_90a", "cuda:sm_100a", false },
+        { "vgpu:sm_90", "cuda:sm_90a", false },   { "vgpu:sm_90", "cuda:sm_90", true },
     };
     for (int i = 0; i < COUNT_OF(rows); i++) {
         Plan *plan = sample_plan(8, 1);
