@@ -415,24 +415,25 @@ static bool root_known(const VgDecoder *d, const char *name) {
     return false;
 }
 
-// "add.s32, add.sat.s32, ...": what is known of a root.
-static void known_forms(const VgDecoder *d, const char *name, Text *text) {
+// An instruction may have a hundred forms: the nearest one, or the first few.
+static Status unknown_form(VgDecoder *d) {
+    enum { MOST = 400, SHOWN = 8 };
+    const char *known[MOST];
+    int n = 0;
+    Text name = { 0 }, list = { 0 };
     for (int k = 0; k < COUNT_OF(d->isa->forms); k++)
         for (const VgForm *form = d->isa->forms[k]; form && form->root; form++)
-            if (!strcmp(form->root, name))
-                text_printf(text, "%s%s.%s", text->bytes ? ", " : "", name, form->mods);
-    for (int k = 0; k < COUNT_OF(d->isa->roots); k++)
-        for (const VgRoot *r = d->isa->roots[k]; r && r->root; r++)
-            if (!strcmp(r->root, name))
-                text_printf(text, "%s%s", text->bytes ? ", " : "", r->forms);
-}
-
-static Status unknown_form(VgDecoder *d) {
-    Text text = { 0 };
-    known_forms(d, d->p->root, &text);
-    Status status =
-        vg_bad(d, "unknown form of this instruction\n  hint: known forms are %s", text_cstr(&text));
-    text_finish(&text);
+            if (!strcmp(form->root, d->p->root) && n < MOST)
+                known[n++] = arena_printf(d->scratch, "%s.%s", form->root, form->mods);
+    instr_text(d->p, &name);
+    const char *near = text_nearest(text_cstr(&name), known, n);
+    for (int k = 0; k < n && k < SHOWN; k++)
+        text_printf(&list, "%s%s", k ? ", " : "", known[k]);
+    Status status = vg_bad(d, "unknown form of this instruction\n  hint: %s %s%s",
+                           near ? "the nearest known one is" : "known forms are",
+                           near ? near : text_cstr(&list), near || n <= SHOWN ? "" : ", ...");
+    text_finish(&name);
+    text_finish(&list);
     return status;
 }
 

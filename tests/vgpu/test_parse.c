@@ -137,7 +137,7 @@ static const struct { const char *text, *says;
     { HEAD ".entry k() { .reg .b32 a;\n\nadd.s33 a, a, a; }", "PTX line 6" },
     { HEAD ".entry k() { .reg .b32 a; addd.s32 a, a, a; }", "nearest known one is add" },
     { HEAD ".entry k() { .reg .b32 a; add.s32 a, a; }", "expected 3 operands, found 2" },
-    { HEAD ".entry k() { .reg .b32 a; add.s32.wild a, a, a; }", "known forms are" },
+    { HEAD ".entry k() { .reg .b32 a; add.s32.wild a, a, a; }", "the nearest known one is add.s32" },
     { HEAD ".entry k() { .reg .pred p; .reg .b32 a; add.s32 a, p, a; }", "'p' is a predicate" },
     { HEAD ".entry k() { .reg .b32 a; @a ret; }", "'a' is no predicate" },
     { HEAD ".entry k() { .reg .b32 a; mov.u32 a, %tid.w; }", "did you mean '%tid" },
