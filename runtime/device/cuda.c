@@ -207,6 +207,8 @@ static Status load_all(Cuda *cuda, const Plan *plan, DeviceProgress progress, vo
     char arch[16];
     JitImage *images;
     TRY(choose_arch(cuda, plan, arch));
+    if (plan_peak(plan) > cuda->memory) // known before kernels are compiled, which takes long
+        return out_of_memory(cuda, plan_peak(plan), "the plan");
     TRY(jit_cuda(plan, arch, cuda->is_virtual ? JIT_PTX : JIT_CUBIN, progress, user, scratch,
                  &images));
     TRY(enter(cuda));

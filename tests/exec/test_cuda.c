@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/device/device.h"
 #include "runtime/exec/exec.h"
 #include "tests/exec/cuda.h"
 
@@ -327,6 +328,23 @@ static void test_names(void **state) {
     plan_destroy(plan);
 }
 
+// More than the GPU has is refused before anything is compiled.
+static void test_too_large(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = sample_plan(8, 1);
+    sample_cuda(plan, "cuda:sm_80");
+    plan->region_bytes[REGION_act] += (int64_t)1 << 50;
+    Device *gpu;
+    DeviceKernel kernels[16];
+    assert_in_range(plan->n_kernels, 1, COUNT_OF(kernels));
+    must(device_open(device(), NULL, &gpu));
+    expect(gpu->api->load(gpu, plan, NULL, NULL, kernels), ERR_MEMORY,
+           "the plan needs 1048576.00 GiB of the GPU's memory");
+    device_close(gpu);
+    plan_destroy(plan);
+}
+
 // Plans for later architectures, and for all that one has, do not run on others.
 static void test_architectures(void **state) {
     (void)state;
@@ -387,6 +405,7 @@ int main(void) {
         cmocka_unit_test(test_graph),     cmocka_unit_test(test_poison),
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
