@@ -20,6 +20,7 @@ typedef struct Kernels {
     Arena *arena;
     JitImage *images;
     CubinKernel *found; // per kernel
+    int64_t **extents;  // per kernel and parameter: bytes behind its address, 0: never launched
 } Kernels;
 
 static const char *type_of(const PlanArg *arg) {
@@ -34,6 +35,28 @@ static const char *type_of(const PlanArg *arg) {
 static Status write_file(const Kernels *k, const char *name, const char *suffix, const char *bytes,
                          size_t n) {
     return file_write_atomic(arena_printf(k->arena, "%s/%s%s", k->dir, name, suffix), bytes, n);
+}
+
+// What a launch hands over: the buffer, or the piece of it that one trip of a repeat works on. Kernels
+// are made for their sizes, so the least of all launches is what is needed.
+static void find_extents(Kernels *k) {
+    const Plan *plan = k->plan;
+    k->extents = ARENA_ARRAY(k->arena, int64_t *, plan->n_kernels);
+    for (uint32_t i = 0; i < plan->n_kernels; i++)
+        k->extents[i] = ARENA_ARRAY(k->arena, int64_t, plan->kernels[i].n_args);
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        for (uint32_t i = 0; i < program->n_instrs; i++) {
+            const PlanInstr *instr = &program->instrs[i];
+            for (uint32_t a = 0; a < instr->n_operands; a++) {
+                const PlanOperand *operand = &program->operands[instr->operands + a];
+                int64_t bytes = operand->step ? operand->step
+                                              : program->buffers[operand->buffer].bytes;
+                int64_t *least = &k->extents[instr->kernel][a];
+                if (!*least || bytes < *least) *least = bytes;
+            }
+        }
+    }
 }
 
 /* Report --------------------------------------------------------------------------------------- */
@@ -81,9 +104,10 @@ static json_t *kernel_record(const Kernels *k, uint32_t i) {
     json_t *args = json_array();
     for (uint32_t a = 0; args && a < kernel->n_args; a++)
         json_array_append_new(
-            args, json_pack("{s:s, s:s, s:b, s:i, s:i}", "name", kernel->args[a].name, "type",
+            args, json_pack("{s:s, s:s, s:b, s:i, s:i, s:I}", "name", kernel->args[a].name, "type",
                             type_of(&kernel->args[a]), "const", kernel->args[a].is_const, "offset",
-                            (int)found->params[a].offset, "bytes", (int)found->params[a].bytes));
+                            (int)found->params[a].offset, "bytes", (int)found->params[a].bytes,
+                            "extent", (json_int_t)k->extents[i][a]));
     return json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:o}",
                      "entry", kernel->entry, "family", kernel->family, "blocks",
                      (json_int_t)kernel->tiles, "threads", kernel->threads, "dynamic shared",
@@ -129,12 +153,13 @@ static const char header_begin[] =
     "    return result;\n"
     "}\n\n";
 
-static void print_helper(const PlanKernel *kernel, Text *out) {
-    text_printf(out, "// %s:", kernel->family);
+static void print_helper(const PlanKernel *kernel, const int64_t *extents, Text *out) {
+    text_printf(out, "// %s\n", kernel->family);
     for (uint32_t a = 0; a < kernel->n_args; a++)
-        text_printf(out, "%s %s%s *%s", a ? "," : "", kernel->args[a].is_const ? "const " : "",
-                    type_of(&kernel->args[a]), kernel->args[a].name);
-    text_printf(out, "\nstatic inline CUresult launch_%s(CUfunction function, CUstream stream",
+        text_printf(out, "//   %s%s %s[%lld]\n", kernel->args[a].is_const ? "const " : "",
+                    type_of(&kernel->args[a]), kernel->args[a].name,
+                    (long long)(extents[a] / dtype_bytes(kernel->args[a].dtype)));
+    text_printf(out, "static inline CUresult launch_%s(CUfunction function, CUstream stream",
                 kernel->entry);
     for (uint32_t a = 0; a < kernel->n_args; a++)
         text_printf(out, ",\n    CUdeviceptr %s", kernel->args[a].name);
@@ -151,7 +176,7 @@ static Status write_header(const Kernels *k) {
     Text text = { 0 };
     text_printf(&text,
                 "// Kernels of %s for %s, written by moec %s. Every parameter is an address on the GPU,\n"
-                "// of the type in the comment, aligned to %d bytes; bf16 is the upper half of a float.\n",
+                "// of an array as in the comment, aligned to %d bytes; bf16 is the upper half of a float.\n",
                 plan->model, k->arch, MOEC_VERSION, PLAN_GRAIN);
     text_add(&text, header_begin);
     text_add(&text, "static const MoecKernel moec_kernels[] = {\n");
@@ -162,7 +187,8 @@ static Status write_header(const Kernels *k) {
                     kernel->threads, kernel->shared, kernel->n_args);
     }
     text_printf(&text, "};\nenum { MOEC_N_KERNELS = %u };\n\n", plan->n_kernels);
-    for (uint32_t i = 0; i < plan->n_kernels; i++) print_helper(&plan->kernels[i], &text);
+    for (uint32_t i = 0; i < plan->n_kernels; i++) 
+        print_helper(&plan->kernels[i], k->extents[i], &text);
     text_add(&text, "#endif\n");
     Status status = write_file(k, "kernels.h", "", text.at, text.bytes);
     text_finish(&text);
@@ -187,8 +213,9 @@ static Status write_code(Kernels *k) {
 
 static Status write_kernels(Kernels *k) {
     k->found = ARENA_ARRAY(k->arena, CubinKernel, k->plan->n_kernels);
+    TRY(file_make_dirs(k->dir)); // first: compiling takes long
     TRY(jit_cuda(k->plan, k->arch, JIT_PTX | JIT_CUBIN, NULL, NULL, NULL, k->arena, &k->images));
-    TRY(file_make_dirs(k->dir));
+    find_extents(k);
     TRY(write_code(k));
     TRY(write_header(k));
     TRY(write_json(k));

@@ -6,7 +6,6 @@
 #include "compiler/driver/plan_args.h"
 #include "runtime/exec/exec.h"
 
-enum { OLDEST_SM = 80 };
 
 /* The command line ----------------------------------------------------------------------------- */
 
@@ -62,7 +61,7 @@ static Status read_set(PlanArgs *args, Arena *arena, const char *text) {
 static Status read_target(const char *flag, const char *value, const char *target, PlanArgs *args) {
     PlanTarget parsed;
     args->target = target;
-    if (plan_target(target, &parsed) && (!parsed.cuda || parsed.sm >= OLDEST_SM)) return OK;
+    if (plan_target(target, &parsed) && (!parsed.cuda || parsed.sm >= PLAN_OLDEST_SM)) return OK;
     bool plan = args->command == ARGS_OF_PLAN;
     return status_fail(ERR_ARGUMENT,
                        "%s: expected %s from sm_80 on, got '%s'\n  hint: for example %s", flag,

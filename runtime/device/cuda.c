@@ -191,11 +191,14 @@ static Status choose_arch(const Cuda *cuda, const Plan *plan, char arch[16]) {
     bool fits = target.letter == 'a'   ? target.sm == cuda->sm
                 : target.letter == 'f' ? target.sm / 10 == cuda->sm / 10 && target.sm <= cuda->sm
                                        : target.sm <= cuda->sm;
+    // A virtual GPU is an sm_90 or an sm_90a, a real one both.
+    if (cuda->is_virtual && target.letter == 'a') fits = !strcmp(plan->target, cuda->target);
     if (!fits)
         return status_fail(ERR_ARGUMENT,
-                           "the plan is for %s, this is %s, an sm_%d\n"
+                           "the plan is for %s, this is %s, an %s\n"
                            "  hint: lower the spec again with --device %s%s",
-                           plan->target, cuda->name, cuda->sm, cuda->is_virtual ? "vgpu:" : "cuda",
+                           plan->target, cuda->name, cuda->target + strlen("cuda:"),
+                           cuda->is_virtual ? "vgpu:" : "cuda",
                            cuda->is_virtual ? cuda->target + strlen("cuda:") : "");
     if (target.letter) snprintf(arch, 16, "sm_%d%c", target.sm, target.letter);
     else snprintf(arch, 16, "sm_%d", cuda->sm);
@@ -204,13 +207,14 @@ static Status choose_arch(const Cuda *cuda, const Plan *plan, char arch[16]) {
 
 static Status load_module(Cuda *cuda, const JitImage *image, const char *name, CUmodule *out) {
     char log[LOG_BYTES] = "", what[LOG_BYTES + 256];
+    bool say = !cuda->is_virtual; // whose message has the log's text
     int options[] = { CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES };
     void *values[] = { log, (void *)(uintptr_t)sizeof log };
     CUresult result = cuda->driver->module_load(out, image->cubin ? image->cubin : image->ptx,
                                                 COUNT_OF(options), options, values);
     if (result == 0) return OK;
     snprintf(what, sizeof what, "%s does not load kernel \"%.64s\"%s%s", cuda->name, name,
-             log[0] ? ":\n" : "", log);
+             say && log[0] ? ":\n" : "", say ? log : "");
     return driver_fail_with(cuda->driver, result, what);
 }
 
@@ -254,6 +258,8 @@ static Status load_all(Cuda *cuda, const Plan *plan, DeviceProgress progress, vo
     char arch[16];
     JitImage *images;
     Status chosen = choose_arch(cuda, plan, arch);
+    if (chosen == OK && plan_peak(plan) > cuda->memory) // known before kernels are compiled, which takes long
+        chosen = out_of_memory(cuda, plan_peak(plan), "the plan");
     if (share) chosen = share->agree(share->user, chosen);
     TRY(chosen);
     TRY(jit_cuda(plan, arch, cuda->is_virtual ? JIT_PTX : JIT_CUBIN, progress, user, share, scratch,
@@ -505,7 +511,7 @@ static Status ask_properties(Cuda *cuda) {
     cuda->sm = 10 * major + minor;
     // From Hopper on, what an architecture has of its own goes by the letter.
     snprintf(cuda->target, sizeof cuda->target, "cuda:sm_%d%s", cuda->sm, major >= 9 ? "a" : "");
-    if (cuda->sm >= 80) return OK;
+    if (cuda->sm >= PLAN_OLDEST_SM) return OK;
     return status_fail(ERR_INPUT, "%s is an sm_%d; kernels need an sm_80 or newer", cuda->name,
                        cuda->sm);
 }
@@ -518,7 +524,10 @@ static Status open_device(Cuda *cuda, const char *arch, int ordinal) {
             return status_fail(ERR_VERSION,
                                "the library for --device vgpu is not the virtual GPU's\n"
                                "  hint: MOEC_VGPU_LIBRARY names libmoec-vgpu.so");
-        DRIVE(cuda, "the virtual GPU does not take this architecture", vgpu_init(arch));
+        CUresult taken = cuda->driver->vgpu_init(arch);
+        if (taken == CU_NO_DEVICE)
+            return status_fail(ERR_ARGUMENT, "%s", cuda->driver->vgpu_message());
+        if (taken != 0) return driver_fail_with(cuda->driver, taken, "no virtual GPU");
     }
     CUresult result = cuda->driver->init(0);
     if (result == 0) result = cuda->driver->device_count(&n);

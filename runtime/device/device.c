@@ -26,11 +26,11 @@ static bool parse(const char *text, Name *out) {
     }
     if (strncmp(text, "vgpu:", 5)) return false;
     char target[32];
-    PlanTarget unused;
+    PlanTarget parsed;
     out->kind = KIND_VGPU;
     out->arch = text + 5;
     int n = snprintf(target, sizeof target, "cuda:%s", out->arch);
-    return n < (int)sizeof target && plan_target(target, &unused);
+    return n < (int)sizeof target && plan_target(target, &parsed) && parsed.sm >= PLAN_OLDEST_SM;
 }
 
 static Status parse_name(const char *text, Name *out) {

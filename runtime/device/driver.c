@@ -40,9 +40,12 @@ static Status open_library(bool virtual, Arena *arena, void **handle, const char
                             handle, where);
     }
     const char *own = getenv("MOEC_VGPU_LIBRARY");
-    library_add_beside_binary(&places, name);
-    if (own && *own) library_add(&places, own);
-    library_add(&places, name);
+    if (own && *own) {
+        library_add(&places, own);
+    } else {
+        library_add_beside_binary(&places, name);
+        library_add(&places, name);
+    }
     return library_open(&places, "the virtual GPU",
                         "build it beside moec, or set MOEC_VGPU_LIBRARY to its path", handle, where);
 }

@@ -66,6 +66,12 @@ static Hash source_key(const Loading *l, uint32_t source, int major, int minor) 
     return cache_source_key(&text, l->plan, source);
 }
 
+// A cubin is an ELF file: it lies as one does, on a multiple of 8.
+static char *copy_bytes(Arena *arena, const char *bytes, size_t n) {
+    if (!bytes) return NULL;
+    return memcpy(arena_alloc(arena, n), bytes, n);
+}
+
 // The parts are copied so that each ends in a 0.
 static bool find_cached(Loading *l, uint32_t source) {
     char *bytes;
@@ -74,13 +80,15 @@ static bool find_cached(Loading *l, uint32_t source) {
     if (cache_get(l->dir, l->keys[source], l->arena, &bytes, &n) != OK || n < sizeof head)
         return false;
     memcpy(&head, bytes, sizeof head);
-    if (n != sizeof head + head.n_ptx + head.n_cubin + head.n_log) return false;
+    if (head.n_ptx > n || head.n_cubin > n || head.n_log > n ||
+        n != sizeof head + head.n_ptx + head.n_cubin + head.n_log)
+        return false;
     const char *at = bytes + sizeof head;
     JitImage *image = &l->images[source];
     *image = (JitImage){ .n_ptx = head.n_ptx, .n_cubin = head.n_cubin, .n_log = head.n_log,
                          .ms = head.ms, .cached = true };
     if (head.n_ptx) image->ptx = arena_strndup(l->arena, at, head.n_ptx);
-    if (head.n_cubin) image->cubin = at + head.n_ptx;
+    if (head.n_cubin) image->cubin = copy_bytes(l->arena, at + head.n_ptx, head.n_cubin);
     image->log = at + head.n_ptx + head.n_cubin; // the entry ends in a 0
     return true;
 }
@@ -148,11 +156,6 @@ static Status make_units(Loading *l) {
 
 static char *copy(Arena *arena, const char *bytes, size_t n) {
     return bytes ? arena_strndup(arena, bytes, n) : NULL;
-}
-
-static char *copy_bytes(Arena *arena, const char *bytes, size_t n) {
-    if (!bytes) return NULL;
-    return memcpy(arena_alloc(arena, n), bytes, n);
 }
 
 static void unit_done(void *user, int u) {

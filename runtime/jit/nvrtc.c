@@ -220,6 +220,13 @@ static Status refused(const Jobs *jobs, const CudaUnit *unit, const JitImage *im
     for (int lines = 0; from[bytes] && bytes < MESSAGE_BYTES; bytes++)
         if (from[bytes] == '\n' && ++lines == MESSAGE_LINES) break;
     while (bytes && from[bytes - 1] == '\n') bytes--;
+    enum { INVALID_OPTION = 5 };
+    if (reply->result == INVALID_OPTION) // nothing else in the options depends on what is asked for
+        return status_fail(ERR_COMPILE,
+                           "NVRTC %d.%d does not take %s:\n%.*s\n"
+                           "  hint: an architecture newer than it needs a newer toolkit's: set "
+                           "MOEC_NVRTC to the path of its libnvrtc.so",
+                           nvrtc.major, nvrtc.minor, jobs->options[0], bytes, from);
     return status_fail(ERR_COMPILE,
                        "NVRTC %d.%d refused %s with %s (%d):\n%.*s\n"
                        "  hint: set MOEC_JIT_DUMP=DIR to keep the source",

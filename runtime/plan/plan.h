@@ -194,6 +194,7 @@ typedef struct PlanBuffer {
 // compilers name it: sm_80, sm_90a (the letter: only this one, and all it can do), sm_100a.
 typedef struct PlanTarget { bool cuda; int sm; char letter; /* 0: none */ } PlanTarget;
 // False when it is neither.
+enum { PLAN_OLDEST_SM = 80 }; // whose instructions kernels use
 bool plan_target(const char *text, PlanTarget *out);
 
 // One parameter of a kernel's entry, as libclang read it from the expanded source: the launch table.

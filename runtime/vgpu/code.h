@@ -23,6 +23,7 @@
 typedef struct VgWarp VgWarp;
 typedef struct VgInstr VgInstr;
 typedef struct VgFunc VgFunc;
+typedef struct VgUndefined VgUndefined;
 
 // Executes *i for the lanes of the running split and goes on (VG_NEXT); NULL leaves the warp: it
 // has blocked, finished, faulted or used its quantum, and warp->pc says where to resume.
@@ -117,6 +118,7 @@ struct VgFunc {
     uint64_t va;                 // function address
     bool calls;                  // calls anything
     bool reserved;               // reads %reserved_smem_offset_...
+    VgUndefined **undefined;     // per instruction: reads a register that nothing wrote; NULL: none does
     const char **slot_names;     // virtual register that owns each slot at first, for reports
 };
 
@@ -212,7 +214,6 @@ VgInstr *vg_emit(VgDecoder *d, VgHandler run);
 void vg_emit_list(VgDecoder *d, uint32_t *refs, uint32_t n_dst,
                   uint32_t n_src);                            // of the last emitted
 void vg_emit_reads(VgDecoder *d, uint32_t *refs, uint32_t n); // a second list, read only
-void vg_emit_inout(VgDecoder *d);                       // d of the last emitted is read too
 // The last emitted ends a block: label = PTX instruction it branches to or -1; falls: may go on to
 // the next block (guarded ones do anyway).
 void vg_emit_terminator(VgDecoder *d, int32_t label, const PtxTable *table, bool falls);

@@ -222,6 +222,20 @@ static const VgInstr *call_direct(const VgInstr *i, VgWarp *w, char *f) {
     return enter(w, i, call->callee, lanes, w->mask);
 }
 
+// Whether the arguments and results of an indirect call lie where the function has them.
+static bool fits(const VgCall *call, const VgFunc *callee) {
+    const PtxFunc *f = callee->ptx;
+    if (f->is_entry || f->n_params != call->n_args || f->n_rets != call->n_rets) return false;
+    bool same = true;
+    for (uint32_t k = 0; k < f->n_params; k++)
+        same = same && (uint64_t)f->params[k]->user == call->args[k].to &&
+               ptx_var_bytes(f->params[k]) == call->args[k].bytes;
+    for (uint32_t k = 0; k < f->n_rets; k++)
+        same = same && (uint64_t)f->rets[k]->user == call->rets[k].from &&
+               ptx_var_bytes(f->rets[k]) == call->rets[k].bytes;
+    return same;
+}
+
 // Lanes by function; each group is a split with a call of its own, and they meet after it.
 static const VgInstr *call_indirect(const VgInstr *i, VgWarp *w, char *f) {
     const VgCall *call = i->extra;
@@ -235,14 +249,10 @@ static const VgInstr *call_indirect(const VgInstr *i, VgWarp *w, char *f) {
     if (!callee)
         return vg_fault(w, i, VG_ILLEGAL_ADDRESS, same, "call of 0x%llx, which is no function",
                         (unsigned long long)va[l]);
-    uint32_t args = 0, rets = 0;
-    for (uint32_t k = 0; k < callee->ptx->n_params; k++)
-        args += (uint32_t)round_up((int64_t)ptx_var_bytes(callee->ptx->params[k]), 4);
-    for (uint32_t k = 0; k < callee->ptx->n_rets; k++)
-        rets += (uint32_t)round_up((int64_t)ptx_var_bytes(callee->ptx->rets[k]), 4);
-    if (args != call->args_bytes || rets != call->rets_bytes)
+    if (!fits(call, callee))
         return vg_fault(w, i, VG_ILLEGAL_INSTRUCTION, same,
-                        "call of '%s' with parameters of other sizes", callee->ptx->name);
+                        "call of '%s', which is %s", callee->ptx->name,
+                        callee->ptx->is_entry ? "a kernel" : "a function of other parameters");
     if (same == lanes) return enter(w, i, callee, lanes, all);
     // The first group calls; the others come back to this instruction. All meet after it.
     VgBlock parts = { .join = i + 1, .target = i, .next = i };
@@ -365,10 +375,7 @@ static void callee_places(VgCall *call, PtxFunc *f) {
         at = (uint32_t)round_up(round_up(at, 4), align ? align : 1);
         if (is_ret) call->rets[k - f->n_params].from = at;
         else call->args[k].to = at;
-        uint32_t bytes = (uint32_t)ptx_var_bytes(v);
-        if (is_ret) call->rets_bytes += (uint32_t)round_up(bytes, 4);
-        else call->args_bytes += (uint32_t)round_up(bytes, 4);
-        at += bytes;
+        at += (uint32_t)ptx_var_bytes(v);
     }
 }
 
@@ -398,6 +405,7 @@ static Status decode_call(VgDecoder *d, const PtxInstr *p) {
                      ? ptx_find_func(d->module->ptx, target->name)
                      : prototype_of(d, prototype ? prototype->name : NULL);
     if (!f) return vg_bad(d, "no function or prototype '%s'", target->name ? target->name : "?");
+    if (f->is_entry) return vg_bad(d, "'%s' is a kernel, and kernels are not called", f->name);
     TRY(call_list(d, rets, call, true, f->rets, f->n_rets));
     TRY(call_list(d, args, call, false, f->params, f->n_params));
     callee_places(call, f);

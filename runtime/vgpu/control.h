@@ -10,7 +10,6 @@ typedef struct VgCall {            // of a call instruction
     VgFunc *callee;                // NULL: indirect, address in i->a
     uint32_t n_args, n_rets;
     struct { uint32_t from, to, bytes; } *args, *rets; // bytes of the parameter areas
-    uint32_t args_bytes, rets_bytes; // of an indirect call: checked against the callee
 } VgCall;
 
 /* divergence.c */

@@ -67,6 +67,9 @@ const VgRunStats *vg_run_stats(const VgDevice *device);
 int vg_occupancy(const VgDevice *device, const VgKernel *kernel, uint32_t threads,
                  uint32_t dynamic_shared);
 int vg_device_sm_count(const VgDevice *device);
+// A multiprocessor of an architecture. Shared memory in KiB: all of it, and what a block may have.
+typedef struct VgSm { int cc; uint32_t shared, optin, threads, blocks; } VgSm;
+const VgSm *vg_device_sm(const VgDevice *device);
 
 // How warps are scheduled; the defaults are quantum 2000, seed 0 (round robin, no surprises).
 void vg_device_schedule(VgDevice *device, uint32_t quantum, uint64_t seed);

@@ -344,8 +344,6 @@ void vg_emit_reads(VgDecoder *d, uint32_t *refs, uint32_t n) {
     d->emits[d->n_emits - 1].reads = (VgRefList){ refs, 0, n };
 }
 
-void vg_emit_inout(VgDecoder *d) { d->emits[d->n_emits - 1].inout = true; }
-
 VgSite *vg_site(VgDecoder *d) {
     VgModule *m = d->module;
     VgSite *site = ARENA_NEW(d->arena, VgSite);
@@ -417,24 +415,25 @@ static bool root_known(const VgDecoder *d, const char *name) {
     return false;
 }
 
-// "add.s32, add.sat.s32, ...": what is known of a root.
-static void known_forms(const VgDecoder *d, const char *name, Text *text) {
+// An instruction may have a hundred forms: the nearest one, or the first few.
+static Status unknown_form(VgDecoder *d) {
+    enum { MOST = 400, SHOWN = 8 };
+    const char *known[MOST];
+    int n = 0;
+    Text name = { 0 }, list = { 0 };
     for (int k = 0; k < COUNT_OF(d->isa->forms); k++)
         for (const VgForm *form = d->isa->forms[k]; form && form->root; form++)
-            if (!strcmp(form->root, name))
-                text_printf(text, "%s%s.%s", text->bytes ? ", " : "", name, form->mods);
-    for (int k = 0; k < COUNT_OF(d->isa->roots); k++)
-        for (const VgRoot *r = d->isa->roots[k]; r && r->root; r++)
-            if (!strcmp(r->root, name))
-                text_printf(text, "%s%s", text->bytes ? ", " : "", r->forms);
-}
-
-static Status unknown_form(VgDecoder *d) {
-    Text text = { 0 };
-    known_forms(d, d->p->root, &text);
-    Status status =
-        vg_bad(d, "unknown form of this instruction\n  hint: known forms are %s", text_cstr(&text));
-    text_finish(&text);
+            if (!strcmp(form->root, d->p->root) && n < MOST)
+                known[n++] = arena_printf(d->scratch, "%s.%s", form->root, form->mods);
+    instr_text(d->p, &name);
+    const char *near = text_nearest(text_cstr(&name), known, n);
+    for (int k = 0; k < n && k < SHOWN; k++)
+        text_printf(&list, "%s%s", k ? ", " : "", known[k]);
+    Status status = vg_bad(d, "unknown form of this instruction\n  hint: %s %s%s",
+                           near ? "the nearest known one is" : "known forms are",
+                           near ? near : text_cstr(&list), near || n <= SHOWN ? "" : ", ...");
+    text_finish(&name);
+    text_finish(&list);
     return status;
 }
 
@@ -500,11 +499,30 @@ static uint32_t place(uint32_t *at, const PtxVar *v) {
     return offset;
 }
 
+// Offsets are 32 bits, and none of these spaces is large.
+static Status check_sizes(const PtxFunc *f) {
+    enum { LARGEST = 1 << 24 };
+    PtxVar **lists[] = { f->params, f->rets, f->vars };
+    uint32_t n[] = { f->n_params, f->n_rets, f->n_vars };
+    uint64_t sum = 0;
+    for (int l = 0; l < COUNT_OF(lists); l++)
+        for (uint32_t k = 0; k < n[l]; k++) {
+            const PtxVar *v = lists[l][k];
+            if (v->space == PTX_GLOBAL || v->space == PTX_CONST) continue;
+            sum += ptx_var_bytes(v) + ptx_var_align(v);
+            if (sum > LARGEST)
+                return status_fail(ERR_INPUT, "PTX line %u: with '%s' the variables of '%s' are too"
+                                   " large", v->line, v->name, f->name);
+        }
+    return OK;
+}
+
 // Local and parameter variables of the body get their offsets. (Shared ones: module.c, as their
 // size is part of the kernel.)
 static Status lay_out(VgDecoder *d) {
     PtxFunc *f = d->ptx;
     uint32_t local = 0, args = 0;
+    TRY(check_sizes(f));
     for (uint32_t k = 0; k < f->n_vars; k++) {
         PtxVar *v = f->vars[k];
         if (v->space == PTX_LOCAL) v->user = place(&local, v);

@@ -17,7 +17,7 @@ typedef struct VgEmit {
     VgInstr i;
     const PtxInstr *from;
     VgRefList list, reads;
-    bool inout, terminator;
+    bool terminator;
     bool falls;              // of a terminator: may go on to the next block
     int32_t label;           // branch target: PTX instruction, -1
     const PtxTable *table;   // of brx.idx
@@ -30,7 +30,11 @@ typedef struct VgFlow {      // a block while it is being found
     uint64_t *live_in, *live_out, *uses, *defs;
 } VgFlow;
 typedef struct VgAfter { VgHandler run; uint32_t to, from; } VgAfter;
-typedef struct VgValue { uint32_t bits, slot; uint32_t first, last; const char *name; } VgValue;
+typedef struct VgValue {
+    uint32_t bits, slot;
+    uint32_t first, last;
+    const char *name, *origin; // origin: where it holds a copy of what was never written, of what
+} VgValue;
 
 struct VgDecoder {
     VgModule *module;
@@ -60,5 +64,7 @@ struct VgDecoder {
 Status vg_decode_function(VgModule *module, PtxFunc *ptx);          // fills its VgFunc
 Status vg_decode_blocks(VgDecoder *d);                              // decode_cfg.c
 Status vg_decode_slots(VgDecoder *d);                               // decode_slots.c
+// live_in: values that some path from the start reads before it writes them (decode_defined.c).
+void vg_decode_defined(VgDecoder *d, const uint64_t *live_in);
 
 #endif

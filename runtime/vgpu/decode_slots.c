@@ -26,7 +26,7 @@ static void visit(VgDecoder *d, uint32_t k, VisitFn *fn, void *data) {
     visit_ref(d, k, i->a, false, fn, data);
     visit_ref(d, k, i->b, false, fn, data);
     visit_ref(d, k, i->c, false, fn, data);
-    bool keeps = i->guard || e->inout;
+    bool keeps = i->guard;
     if (keeps) visit_ref(d, k, i->d, false, fn, data);
     for (uint32_t r = 0; r < e->list.n_dst + e->list.n_src; r++)
         if (keeps || r >= e->list.n_dst) visit_ref(d, k, e->list.refs[r], false, fn, data);
@@ -233,6 +233,7 @@ static void finish_code(VgDecoder *d, const Layout *at) {
 
 Status vg_decode_slots(VgDecoder *d) {
     liveness(d);
+    vg_decode_defined(d, d->blocks[0].live_in);
     intervals(d);
     Pool pools[2] = { { 0 }, { 0 } };
     scan(d, pools);

@@ -37,6 +37,8 @@ typedef struct VgdWork {
     union {
         struct {
             CUfunction function;
+            uint64_t id;     // of the function: an address may be another one's by now
+            uint32_t n_params, param_bytes;
             uint32_t grid[3], block[3], cluster[3], shared;
             bool cooperative;
             void *params;    // owned, packed
@@ -101,6 +103,7 @@ struct CUmod_st {
 };
 struct CUlib_st { CUmodule module; };
 struct CUfunc_st {           // CUkernel handles are these too
+    uint64_t id;
     VgKernel *kernel;
     const VgKernelInfo *info;
     CUmodule module;
@@ -203,6 +206,7 @@ void vgd_event_free(CUevent event);
 void vgd_module_free(CUmodule module);
 int vgd_device_attribute(CUdevice_attribute which);
 CUresult vgd_function(CUfunction handle, CUfunction *function);
+CUresult vgd_work_loaded(const VgdWork *work);  // of a kernel: its module has not been unloaded
 bool vgd_pinned(const void *at, size_t bytes, void **start, size_t *whole);
 void vgd_pinned_free(CUcontext context);
 void vgd_guests_free(CUcontext context);

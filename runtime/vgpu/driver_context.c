@@ -61,15 +61,16 @@ static void clear(CUcontext context) {
     context->sticky = CUDA_SUCCESS;
 }
 
+// From the first moment on nobody finds it: another thread may come while its work is waited for.
 static void destroy(CUcontext context) {
+    vgd_object_remove(context);
+    if (vgd.primary == context) vgd.primary = NULL;
     clear(context);
     for (CUcontext *at = &vgd.contexts; *at; at = &(*at)->next) {
         if (*at != context) continue;
         *at = context->next;
         break;
     }
-    vgd_object_remove(context);
-    if (vgd.primary == context) vgd.primary = NULL;
     free(context);
 }
 

@@ -12,10 +12,19 @@
 
 /* Checks --------------------------------------------------------------------------------------- */
 
+// slice * (depth - 1) + pitch * (height - 1) + width; SIZE_MAX, which nothing has, where that wraps.
+static size_t extent(size_t slice, size_t depth, size_t pitch, size_t height, size_t width) {
+    size_t slices, rows, bytes;
+    if (!width || !height || !depth) return 0;
+    bool wraps = __builtin_mul_overflow(slice, depth - 1, &slices) ||
+                 __builtin_mul_overflow(pitch, height - 1, &rows) ||
+                 __builtin_add_overflow(slices, rows, &bytes) ||
+                 __builtin_add_overflow(bytes, width, &bytes);
+    return wraps ? SIZE_MAX : bytes;
+}
+
 static size_t span(const VgdSide *side, const VgdWork *work) {
-    if (!work->copy.width || !work->copy.height || !work->copy.depth) return 0;
-    return side->slice * (work->copy.depth - 1) + side->pitch * (work->copy.height - 1) +
-           work->copy.width;
+    return extent(side->slice, work->copy.depth, side->pitch, work->copy.height, work->copy.width);
 }
 
 static CUresult check_device(uint64_t at, size_t bytes, const char *what) {
@@ -40,6 +49,8 @@ static CUresult check_copy(const VgdWork *work) {
                             sides[i]->pitch, work->copy.width);
         if (sides[i]->host && !sides[i]->at)
             return vgd_fail(CUDA_ERROR_INVALID_VALUE, "copy: the host pointer is NULL");
+        if (span(sides[i], work) > PTRDIFF_MAX)
+            return vgd_fail(CUDA_ERROR_INVALID_VALUE, "copy: more bytes than there are addresses");
         CUresult result = sides[i]->host ? CUDA_SUCCESS
                                          : check_device(sides[i]->at, span(sides[i], work),
                                                         i ? "copy from the device" : "copy to the"
@@ -276,11 +287,13 @@ CUresult vgd_fill_prepare(uint64_t to, size_t pitch, uint32_t value, uint32_t va
         return vgd_fail(CUDA_ERROR_INVALID_VALUE, "fill: address %#llx or pitch %zu is no"
                         " multiple of %u",
                         (unsigned long long)to, pitch, value_bytes);
-    if (height > 1 && pitch < width * value_bytes)
+    size_t row, bytes;
+    if (__builtin_mul_overflow(width, (size_t)value_bytes, &row)) return CUDA_ERROR_INVALID_VALUE;
+    if (height > 1 && pitch < row)
         return vgd_fail(CUDA_ERROR_INVALID_VALUE, "fill: pitch %zu is less than width %zu", pitch,
-                        width * value_bytes);
+                        row);
     *work = (VgdWork){ .kind = VGD_FILL, .fill = { to, pitch, width, height, value, value_bytes } };
-    size_t bytes = width && height ? pitch * (height - 1) + width * value_bytes : 0;
+    bytes = extent(0, 1, pitch, height, row);
     return check_device(to, bytes, "fill");
 }
 

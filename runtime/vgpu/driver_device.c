@@ -5,21 +5,6 @@
 
 #include "runtime/vgpu/driver.h"
 
-// What architectures differ in. Shared memory in KiB: of a multiprocessor, of a block that opted
-// in.
-static const struct Arch { int cc, shared, optin, threads, blocks; } archs[] = {
-    { 80, 164, 163, 2048, 32 },  { 86, 100, 99, 1536, 16 },   { 87, 164, 163, 1536, 16 },
-    { 89, 100, 99, 1536, 24 },   { 90, 228, 227, 2048, 32 },  { 100, 228, 227, 2048, 32 },
-    { 103, 228, 227, 2048, 32 }, { 110, 228, 227, 1536, 24 }, { 120, 100, 99, 1536, 24 },
-    { 121, 100, 99, 1536, 24 },
-};
-
-static const struct Arch *arch(void) {
-    for (int i = 0; i < COUNT_OF(archs); i++)
-        if (archs[i].cc == vgd.cc) return &archs[i];
-    return &archs[0];
-}
-
 /* Start ---------------------------------------------------------------------------------------- */
 
 // Created under the lock; another one only while no context holds anything of the old.
@@ -144,7 +129,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
 // Attributes not named here are 0: textures, peers, managed memory, sharing between processes are
 // not had; times and rates of a device that has no clock are not made up.
 int vgd_device_attribute(CUdevice_attribute which) {
-    const struct Arch *a = arch();
+    const VgSm *a = vg_device_sm(vgd.device);
     switch ((int)which) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
@@ -154,8 +139,8 @@ int vgd_device_attribute(CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK: return 48 << 10;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return a->optin << 10;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return a->shared << 10;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: return (int)(a->optin << 10);
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: return (int)(a->shared << 10);
     case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK: return 1 << 10;
     case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY: return 64 << 10;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
@@ -163,8 +148,8 @@ int vgd_device_attribute(CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR: return 64 << 10;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return vg_device_sm_count(vgd.device);
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return a->threads;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return a->blocks;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR: return (int)a->threads;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR: return (int)a->blocks;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return vgd.cc / 10;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return vgd.cc % 10;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE: return 32 << 20;

@@ -160,12 +160,10 @@ static CUresult enter_exec(CUgraphExec exec) {
 
 // The kernels may have gone with their modules since.
 static CUresult check_steps(CUgraphExec exec) {
-    for (uint32_t i = 0; i < exec->n_steps; i++) {
-        const VgdWork *work = &exec->steps[i].work;
-        if (work->kind == VGD_KERNEL && !vgd_object_is(work->launch.function, VGD_FUNCTION))
-            return vgd_fail(CUDA_ERROR_INVALID_HANDLE, "the module of a kernel was unloaded");
-    }
-    return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; !result && i < exec->n_steps; i++)
+        result = vgd_work_loaded(&exec->steps[i].work);
+    return result;
 }
 
 // An operation for step `i`, ordered after its predecessors. NULL: out of memory.

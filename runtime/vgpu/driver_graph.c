@@ -172,6 +172,9 @@ CUresult cuGraphDestroyNode(CUgraphNode node) {
     CUresult result = vgd_enter(&context);
     if (result) return result;
     if (!vgd_object_is(node, VGD_NODE)) return vgd_leave(CUDA_ERROR_INVALID_VALUE);
+    if (node->graph->capturing)
+        return vgd_leave(vgd_fail(CUDA_ERROR_INVALID_VALUE, "the node's graph is being captured:"
+                                  " what follows it there may be yet to come"));
     VgdNodes *all = &node->graph->nodes;
     for (uint32_t i = 0; i < all->n; i++) nodes_remove(&all->at[i]->after, node);
     nodes_remove(all, node);

@@ -157,7 +157,10 @@ static CUresult read_params(const VgdLaunchAsked *asked, const VgKernelInfo *inf
     work->launch.pointers = pointers;
     if (!params || !pointers) return CUDA_ERROR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < info->n_params; i++) pointers[i] = params + info->params[i].offset;
-    if (!asked->params && asked->extra) return read_extra(asked->extra, info, params);
+    if (asked->params && asked->extra)
+        return vgd_fail(CUDA_ERROR_INVALID_VALUE, "%s: parameters in both forms: one by one, and as"
+                        " a buffer", info->name);
+    if (asked->extra) return read_extra(asked->extra, info, params);
     if (info->n_params && !asked->params)
         return vgd_fail(CUDA_ERROR_INVALID_VALUE, "%s: takes %u parameters, none are given",
                         info->name,
@@ -182,6 +185,9 @@ CUresult vgd_launch_prepare(VgdLaunchAsked *asked, VgdWork *work) {
     if ((result = check_resident(asked, info))) return result;
     work->kind = VGD_KERNEL;
     work->launch.function = asked->function;
+    work->launch.id = asked->function->id;
+    work->launch.n_params = info->n_params;
+    work->launch.param_bytes = info->param_bytes;
     work->launch.shared = asked->shared;
     work->launch.cooperative = asked->cooperative;
     memcpy(work->launch.grid, asked->grid, sizeof asked->grid);

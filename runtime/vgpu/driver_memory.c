@@ -58,8 +58,11 @@ CUresult cuMemAlloc_v2(CUdeviceptr *at, size_t bytes) {
 CUresult cuMemAllocPitch_v2(CUdeviceptr *at, size_t *pitch, size_t width, size_t height,
                             unsigned int element) {
     if (!pitch || (element != 4 && element != 8 && element != 16)) return CUDA_ERROR_INVALID_VALUE;
+    size_t bytes;
     *pitch = (width + 511) & ~(size_t)511;
-    return cuMemAlloc_v2(at, *pitch * height);
+    if (*pitch < width || __builtin_mul_overflow(*pitch, height, &bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return cuMemAlloc_v2(at, bytes);
 }
 
 // Waits for everything, as the real one does: kernels that use the memory may be pending.
@@ -272,7 +275,8 @@ CUresult cuMemHostRegister_v2(void *at, size_t bytes, unsigned int flags) {
     CUcontext context;
     CUresult result = vgd_enter(&context);
     if (result) return result;
-    if (!at || !bytes || flags & ~15u) return vgd_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!at || !bytes || bytes > UINTPTR_MAX - (uintptr_t)at || flags & ~15u)
+        return vgd_leave(CUDA_ERROR_INVALID_VALUE);
     for (uint32_t i = 0; i < pinned.n; i++) {
         char *start = pinned.at[i].at, *asked = at;
         if (asked < start + pinned.at[i].bytes && start < asked + bytes)

@@ -38,7 +38,7 @@ static CUresult image_length(const void *image, size_t *n) {
         { "\x7f" "ELF", 4, "a cubin" }, { "\x50\xed\x55\xba", 4, "a fatbin" },
     };
     for (int i = 0; i < COUNT_OF(others); i++)
-        if (!memcmp(image, others[i].start, others[i].bytes))
+        if (!strncmp(image, others[i].start, others[i].bytes))
             return vgd_fail(CUDA_ERROR_NO_BINARY_FOR_GPU, "the image is %s; the virtual GPU"
                             " executes"
                             " PTX\n  hint: take PTX from NVRTC (nvrtcGetPTX) or nvcc -ptx",
@@ -82,6 +82,7 @@ static CUresult load(CUcontext context, const void *image, unsigned int n, CUjit
             free(function);
             break;
         }
+        function->id = vgd_next_id();
         function->kernel = vg_module_kernel_at(inner, i);
         function->info = vg_kernel_info(function->kernel);
         function->module = module;
@@ -144,6 +145,7 @@ static CUresult unload(CUmodule module) {
     if (result) return result;
     vgd_wait_context(module->context); // its kernels may be pending
     vgd_pause();
+    if (!vgd_object_is(module, VGD_MODULE)) return CUDA_ERROR_INVALID_HANDLE; // by someone else
     vgd_module_free(module);
     return CUDA_SUCCESS;
 }
@@ -301,6 +303,14 @@ CUresult vgd_function(CUfunction handle, CUfunction *function) {
     if (vgd_object_is(handle, VGD_FUNCTION)) return CUDA_SUCCESS;
     return vgd_fail(CUDA_ERROR_INVALID_HANDLE, "%p is not a function, or its module was unloaded",
                     (void *)handle);
+}
+
+CUresult vgd_work_loaded(const VgdWork *work) {
+    if (work->kind != VGD_KERNEL) return CUDA_SUCCESS;
+    CUfunction function = work->launch.function;
+    if (vgd_object_is(function, VGD_FUNCTION) && function->id == work->launch.id)
+        return CUDA_SUCCESS;
+    return vgd_fail(CUDA_ERROR_INVALID_HANDLE, "the module of a kernel was unloaded");
 }
 
 static CUresult enter_function(CUfunction function) {

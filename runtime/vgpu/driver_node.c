@@ -320,6 +320,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
     if (!value) return vgd_leave(CUDA_ERROR_INVALID_VALUE);
     CUlaunchAttribute attribute = { .id = id, .value = *value };
     VgdWork *old = &node->work, work;
+    if ((result = vgd_work_loaded(old))) return vgd_leave(result);
     VgdLaunchAsked asked = {
         .function = old->launch.function, .shared = old->launch.shared,
         .params = old->launch.pointers, .cooperative = old->launch.cooperative,

@@ -151,7 +151,7 @@ static CUresult run(const VgdWork *work, CUcontext context) {
     }
 }
 
-// Under the lock: what needs the driver's own tables.
+// Under the lock: what needs the driver's own tables. Memory is freed after a fault too.
 static void run_locked(VgdOp *op) {
     if (op->work.kind == VGD_FREE) vg_mem_free(vgd.memory, op->work.address);
 }
@@ -215,7 +215,7 @@ static void *worker(void *argument) {
             pthread_mutex_lock(&vgd.lock);
             queue.hosts_idle += host;
             if (!host) queue.running = false;
-        } else if (!skip) {
+        } else {
             run_locked(op);
         }
         complete(op, result);
@@ -292,16 +292,18 @@ void vgd_work_finish(VgdWork *work) {
 bool vgd_work_copy(VgdWork *to, const VgdWork *from) {
     *to = *from;
     if (from->kind == VGD_KERNEL) {
-        const VgKernelInfo *info = from->launch.function->info;
-        to->launch.params = malloc(info->param_bytes + 1);
-        to->launch.pointers = malloc((info->n_params + 1) * sizeof(void *));
+        // The function may have gone with its module: nothing is read through it.
+        uint32_t bytes = from->launch.param_bytes, n = from->launch.n_params;
+        to->launch.params = malloc((size_t)bytes + 1);
+        to->launch.pointers = malloc(((size_t)n + 1) * sizeof(void *));
         if (!to->launch.params || !to->launch.pointers) {
             vgd_work_finish(to);
             return false;
         }
-        memcpy(to->launch.params, from->launch.params, info->param_bytes);
-        for (uint32_t i = 0; i < info->n_params; i++)
-            to->launch.pointers[i] = (char *)to->launch.params + info->params[i].offset;
+        memcpy(to->launch.params, from->launch.params, bytes);
+        for (uint32_t i = 0; i < n; i++)
+            to->launch.pointers[i] = (char *)to->launch.params +
+                                     ((char *)from->launch.pointers[i] - (char *)from->launch.params);
     }
     // Only copies that are in no graph are staged.
     return true;

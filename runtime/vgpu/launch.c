@@ -19,14 +19,16 @@ struct VgPool {
     bool stop;
 };
 
-enum { SHARED_PER_SM = 233472, THREADS_PER_SM = 2048, BLOCKS_PER_SM = 32 };
 // Of the 1 KiB that is kept per block, cooperative groups use this much: barriers and a slot per
 // warp for tiles of more than 32 threads.
 enum { RESERVED_SHARED = 288 };
 
-static uint32_t shared_per_block(int cc) { // with opt-in, bytes
-    return cc == 80 ? 166912 : cc < 90 || cc >= 120 ? 101376 : 232448;
-}
+static const VgSm sms[] = {
+    { 80, 164, 163, 2048, 32 },  { 86, 100, 99, 1536, 16 },   { 87, 164, 163, 1536, 16 },
+    { 89, 100, 99, 1536, 24 },   { 90, 228, 227, 2048, 32 },  { 100, 228, 227, 2048, 32 },
+    { 103, 228, 227, 2048, 32 }, { 110, 228, 227, 1536, 24 }, { 120, 100, 99, 1536, 24 },
+    { 121, 100, 99, 1536, 24 },
+};
 
 static void *helper(void *data) {
     VgPool *pool = ((void **)data)[0];
@@ -149,6 +151,11 @@ void vg_device_destroy(VgDevice *d) {
 
 int vg_device_cc(const VgDevice *d) { return d->cc; }
 int vg_device_sm_count(const VgDevice *d) { return d->sm_count; }
+const VgSm *vg_device_sm(const VgDevice *d) {
+    for (int i = 0; i < COUNT_OF(sms); i++)
+        if (sms[i].cc == d->cc) return &sms[i];
+    return &sms[0];
+}
 VgReports *vg_device_reports(VgDevice *d) { return d->reports; }
 VgMemory *vg_device_memory(VgDevice *d) { return d->memory; }
 const VgRunStats *vg_run_stats(const VgDevice *d) { return &d->stats; }
@@ -159,13 +166,14 @@ void vg_device_schedule(VgDevice *d, uint32_t quantum, uint64_t seed) {
 
 int vg_occupancy(const VgDevice *d, const VgKernel *kernel, uint32_t threads,
                  uint32_t dynamic_shared) {
+    const VgSm *sm = vg_device_sm(d);
     uint64_t shared = (uint64_t)kernel->info.static_shared + dynamic_shared;
-    if (!threads || threads > kernel->info.max_threads || shared > shared_per_block(d->cc))
-        return 0;
-    uint32_t blocks = BLOCKS_PER_SM, warps = (threads + 31) / 32;
-    uint32_t by_threads = THREADS_PER_SM / (warps * 32);
+    if (!threads || threads > kernel->info.max_threads || shared > sm->optin << 10) return 0;
+    uint32_t blocks = sm->blocks, warps = (threads + 31) / 32;
+    uint32_t by_threads = sm->threads / (warps * 32);
     if (by_threads < blocks) blocks = by_threads;
-    uint64_t by_shared = SHARED_PER_SM / (shared + 1024); // the system takes 1 KiB of each block
+    // The system takes 1 KiB of each block.
+    uint64_t by_shared = ((uint64_t)sm->shared << 10) / (shared + 1024);
     if (by_shared < blocks) blocks = (uint32_t)by_shared;
     return blocks ? (int)blocks : 1;
 }
@@ -231,9 +239,10 @@ static Status workers_begin(VgDevice *d, VgGrid *g) {
     for (int k = 0; k < n; k++) {
         pool->workers[k] = (VgWorker){ .grid = g, .index = (uint32_t)k,
                                        .random = hash_mix(d->seed, g->id, (uint64_t)k) };
+        g->n_workers = k + 1;
         TRY(vg_mem_thread_begin(g->memory, &pool->workers[k].memory));
     }
-    pool->n_workers = g->n_workers = n;
+    pool->n_workers = n;
     g->workers = pool->workers;
     return OK;
 }

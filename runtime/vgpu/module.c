@@ -98,10 +98,16 @@ static bool is_dynamic(const PtxVar *v) { return v->array && !v->count; }
 // Module-scope shared variables lie at the start of every kernel's static part, then those of
 // bodies (all functions share one numbering: each may be called from each kernel).
 static Status place_shared_all(VgModule *m) {
+    enum { LARGEST = 1 << 24 };
     uint32_t at = 0;
-    for (uint32_t k = 0; k < m->ptx->n_vars; k++)
-        if (m->ptx->vars[k]->space == PTX_SHARED && !is_dynamic(m->ptx->vars[k]))
-            place_shared(&at, m->ptx->vars[k]);
+    for (uint32_t k = 0; k < m->ptx->n_vars; k++) {
+        PtxVar *v = m->ptx->vars[k];
+        if (v->space != PTX_SHARED || is_dynamic(v)) continue;
+        if (ptx_var_bytes(v) > LARGEST || at > LARGEST)
+            return status_fail(ERR_INPUT, "PTX line %u: '%s' does not fit shared memory", v->line,
+                               v->name);
+        place_shared(&at, v);
+    }
     for (uint32_t k = 0; k < m->ptx->n_funcs; k++) {
         PtxFunc *f = m->ptx->funcs[k];
         for (uint32_t n = 0; n < f->n_vars && !f->is_entry; n++)

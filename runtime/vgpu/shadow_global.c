@@ -116,15 +116,34 @@ static bool make_list(VgMemThread *thread, const uint32_t *ids, int n, uint32_t 
     return true;
 }
 
-// Whether one of the `later` touches, which the warp comes after, is an atomic on the same bytes.
+// Whether one of the `later` touches, which the warp comes after, has seen all of this write.
 static bool observed(const VgWarpMem *warp, const VgTouch *touch, const uint32_t *later, int n) {
+    bool last = touch->kind & VG_STRONG;
     for (int i = 0; i < n; i++) {
-        const VgTouch *atomic = vg_touch_at(warp->team->thread->launch, later[i]);
-        if ((atomic->kind & VG_KIND_ACCESS) == VG_ATOMIC && !(touch->bytes & ~atomic->bytes) &&
-            vg_touch_ordered(warp, atomic))
+        const VgTouch *it = vg_touch_at(warp->team->thread->launch, later[i]);
+        uint32_t access = it->kind & VG_KIND_ACCESS;
+        if (!(touch->bytes & it->bytes)) continue;
+        if (access == VG_WRITE) last = false;
+        else if (!(touch->bytes & ~it->bytes) &&
+                 (access == VG_ATOMIC || (last && it->kind & VG_STRONG)) &&
+                 vg_touch_ordered(warp, it))
             return true;
     }
     return false;
+}
+
+// Whether read `n` is strong and may be the warp's only link to a write before it.
+static bool links(const VgWarpMem *warp, const uint32_t *items, int n_items, int n, uint32_t kind) {
+    const VgLaunchMem *launch = warp->team->thread->launch;
+    const VgTouch *read = vg_touch_at(launch, items[n]);
+    bool before = false, after = !(kind & VG_STRONG);
+    for (int i = 0; i < n_items; i++) {
+        const VgTouch *it = vg_touch_at(launch, items[i]);
+        if ((it->kind & VG_KIND_ACCESS) == VG_READ || !(it->bytes & read->bytes)) continue;
+        if (i > n) after = true;
+        else before |= !vg_touch_ordered(warp, it);
+    }
+    return read->kind & VG_STRONG && before && after;
 }
 
 static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_t touch_id,
@@ -162,8 +181,10 @@ static bool step(VgWarpMem *warp, const VgTouch *from, uint32_t from_id, uint32_
             bool seen = !reads && !flying && observed(warp, touch, items + i + 1, n_items - i - 1);
             VgFault fault = ordered || seen ? VG_OK : conflict(warp, touch, mine->kind);
             if (fault != VG_OK) return race(warp, touch, fault);
-            if (ordered && (access != VG_READ || reads) && !(touch->bytes & ~mine->bytes))
-                keep = false;
+            bool covered = access == VG_READ ? ordered && reads &&
+                                                   !links(warp, items, n_items, i, mine->kind)
+                                             : ordered || (seen && access == VG_WRITE);
+            if (covered && !(touch->bytes & ~mine->bytes)) keep = false;
             if (access == VG_READ && touch->kind == VG_WRITE && touch->team == mine->team &&
                 touch->agent == mine->agent && touch->gen == mine->gen &&
                 touch->clock == mine->clock && !(mine->bytes & ~touch->bytes))

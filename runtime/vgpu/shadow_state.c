@@ -9,8 +9,10 @@
 //   or
 //     is ordered after it;
 //   * who comes after an atomic comes after the writes and atomics on the same bytes before it: it
-//     has read what they left (observation order in PTX's memory model);
-//   * a read forgets ordered reads it covers, and keeps writes;
+//     has read what they left; who comes after a strong read comes after the strong write that it
+//     read (observation order in PTX's memory model);
+//   * a read forgets ordered reads it covers, except strong ones that saw a write it has not seen
+//     itself, and keeps writes;
 //   * a read by who has just written there adds nothing;
 //   * what is in flight is never ordered, until the access that lands it.
 // A read of unwritten bytes is a fault of its own. When states run out all histories of the thread
@@ -170,16 +172,36 @@ static bool race(VgWarpMem *warp, const VgSharedTouch *touch, bool narrow) {
     return false;
 }
 
-// Whether touch `n` writes, and one after it is an atomic on the same bytes that the warp comes
-// after.
+// Whether touch `n` writes, and one after it that the warp comes after has seen all of that: an
+// atomic, or a strong read of it and not of a later write.
 static bool observed(const VgWarpMem *warp, const VgState *state, int n) {
     const VgSharedTouch *touches = &warp->team->thread->touches[state->at], *it = &touches[n];
     if ((it->kind & VG_KIND_ACCESS) == VG_READ) return false;
-    for (int i = n + 1; i < state->n; i++)
-        if ((touches[i].kind & VG_KIND_ACCESS) == VG_ATOMIC && !(it->bytes & ~touches[i].bytes) &&
-            vg_ordered(warp, touches[i].agent, touches[i].clock))
+    bool last = it->kind & VG_STRONG;
+    for (int i = n + 1; i < state->n; i++) {
+        uint32_t access = touches[i].kind & VG_KIND_ACCESS;
+        if (!(it->bytes & touches[i].bytes)) continue;
+        if (access == VG_WRITE) last = false;
+        else if (!(it->bytes & ~touches[i].bytes) &&
+                 (access == VG_ATOMIC || (last && touches[i].kind & VG_STRONG)) &&
+                 vg_ordered(warp, touches[i].agent, touches[i].clock))
             return true;
+    }
     return false;
+}
+
+// Whether read `n` is strong and may be the warp's only link to a write before it: another read, of
+// `kind`, has not seen that one itself if it is weak or a write came between.
+static bool links(const VgWarpMem *warp, const VgState *state, int n, uint32_t kind) {
+    const VgSharedTouch *touches = &warp->team->thread->touches[state->at], *it = &touches[n];
+    bool before = false, after = !(kind & VG_STRONG);
+    for (int i = 0; i < state->n; i++) {
+        if ((touches[i].kind & VG_KIND_ACCESS) == VG_READ || !(touches[i].bytes & it->bytes))
+            continue;
+        if (i > n) after = true;
+        else before |= !vg_ordered(warp, touches[i].agent, touches[i].clock);
+    }
+    return it->kind & VG_STRONG && before && after;
 }
 
 static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, uint32_t *to) {
@@ -206,10 +228,12 @@ static bool step(VgWarpMem *warp, uint32_t from, uint32_t kind, uint32_t bytes, 
             touch.bytes &= (uint8_t)~down;
         }
         if (touch.bytes & bytes) {
-            if (!ordered && !reads && !morally_strong(warp, kind, &touch, &narrow) &&
-                (flying || !observed(warp, state, i)))
+            bool seen = !ordered && !flying && observed(warp, state, i);
+            if (!ordered && !seen && !reads && !morally_strong(warp, kind, &touch, &narrow))
                 return race(warp, &touch, narrow);
-            if (ordered && (access != VG_READ || reads)) touch.bytes &= (uint8_t)~bytes;
+            bool covered = access == VG_READ ? ordered && reads && !links(warp, state, i, kind)
+                                             : ordered || (seen && access == VG_WRITE);
+            if (covered) touch.bytes &= (uint8_t)~bytes;
             if (access == VG_READ && touch.kind == VG_WRITE && touch.agent == me &&
                 touch.clock == warp->clock->at[me] && (touch.bytes & bytes) == bytes)
                 add = false;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every kernel of models/tiny.lua, in both precisions, compiles for every architecture we name: nothing spills, and
-# parameters lie in the code as launches pass them.
+# Every kernel of models/tiny.lua, in both precisions, compiles for every architecture we name: nothing spills,
+# parameters lie in the code as launches pass them, and a block fits: 64 K registers of a multiprocessor, and the 99
+# KiB of shared memory that a block has on the smallest of them.
 set -euo pipefail
 source=$1 build=$2
 work=$(mktemp -d)
@@ -18,4 +19,8 @@ for run in fp32:sm_80 bf16:sm_80 bf16:sm_89 bf16:sm_90a bf16:sm_100a bf16:sm_103
     line=$(tail -n 1 "$work/log")
     echo "$run: $line"
     [[ $line == '0 spill; '*'; parameters lie as launches pass them' ]]
+    awk -v most_shared=$((99 * 1024)) 'NF == 8 && $2 ~ /^[0-9]+$/ {
+            rows++
+            if ($3 * $4 > 65536 || $5 > most_shared) { print "does not fit: " $0; bad = 1 }
+        } END { exit bad || !rows }' "$work/$arch-${run%:*}/report.txt"
 done

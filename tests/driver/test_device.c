@@ -173,6 +173,7 @@ static void exports_kernels(void **state) {
         json_array_foreach(parameters, p, parameter) {
             assert_int_equal(json_integer_value(json_object_get(parameter, "offset")), 8 * p);
             assert_int_equal(json_integer_value(json_object_get(parameter, "bytes")), 8);
+            assert_true(json_integer_value(json_object_get(parameter, "extent")) >= 4);
         }
         snprintf(name, sizeof name, "%s.ptx", entry);
         snprintf(wanted, sizeof wanted, ".entry %s(", entry);

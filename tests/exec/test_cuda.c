@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "runtime/device/device.h"
 #include "runtime/exec/exec.h"
 #include "tests/exec/cuda.h"
 
@@ -301,7 +302,8 @@ static void test_names(void **state) {
     must(exec_target("vgpu:sm_90a", arena, &target));
     assert_string_equal(target, "cuda:sm_90a");
     static const char *const wrong[] = { "", "gpu", "cuda:", "cuda:x", "cuda:1x", "cuda1", "cpu:0",
-                                         "vgpu", "vgpu:", "vgpu:90", "vgpu:sm_", "vgpu:sm_90b", "CPU" };
+                                         "vgpu", "vgpu:", "vgpu:90", "vgpu:sm_", "vgpu:sm_90b", "CPU",
+                                         "vgpu:sm_75" };
     for (int i = 0; i < COUNT_OF(wrong); i++)
         expect(exec_target(wrong[i], arena, &target), ERR_ARGUMENT, "expected a device cpu, cuda");
     arena_destroy(arena);
@@ -318,6 +320,29 @@ static void test_names(void **state) {
            "for a CPU");
     assert_null(exec);
     plan_destroy(plan);
+    if (!have_device() || strncmp(device(), "vgpu", 4)) return;
+    plan = sample_plan(8, 1);
+    sample_cuda(plan, "cuda:sm_80");
+    expect(try_create(plan, (ExecOptions){ .device = "vgpu:sm_81" }, &exec), ERR_ARGUMENT,
+           "unknown architecture 'sm_81'");
+    plan_destroy(plan);
+}
+
+// More than the GPU has is refused before anything is compiled.
+static void test_too_large(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = sample_plan(8, 1);
+    sample_cuda(plan, "cuda:sm_80");
+    plan->region_bytes[REGION_act] += (int64_t)1 << 50;
+    Device *gpu;
+    DeviceKernel kernels[16];
+    assert_in_range(plan->n_kernels, 1, COUNT_OF(kernels));
+    must(device_open(device(), NULL, &gpu));
+    expect(gpu->api->load(gpu, plan, NULL, NULL, kernels), ERR_MEMORY,
+           "the plan needs 1048576.00 GiB of the GPU's memory");
+    device_close(gpu);
+    plan_destroy(plan);
 }
 
 // Plans for later architectures, and for all that one has, do not run on others.
@@ -331,6 +356,7 @@ static void test_architectures(void **state) {
         { "vgpu:sm_80", "cuda:sm_80", true },    { "vgpu:sm_90a", "cuda:sm_80", true },
         { "vgpu:sm_90a", "cuda:sm_90a", true },  { "vgpu:sm_80", "cuda:sm_90", false },
         { "vgpu:sm_100a", "cuda:sm_90a", false }, { "vgpu:sm_90a", "cuda:sm_100a", false },
+        { "vgpu:sm_90", "cuda:sm_90a", false },   { "vgpu:sm_90", "cuda:sm_90", true },
     };
     for (int i = 0; i < COUNT_OF(rows); i++) {
         Plan *plan = sample_plan(8, 1);
@@ -379,6 +405,7 @@ int main(void) {
         cmocka_unit_test(test_graph),     cmocka_unit_test(test_poison),
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -121,6 +121,34 @@ static void calls(void **state) { // recursion of different depth, through point
     }
 }
 
+// A function of parameters that lie elsewhere than the call puts them, and a kernel, are not called.
+static void wrong_calls(void **state) {
+    Gpu *gpu = *state;
+    static const char *const functions[] = { "longs", "ints", "three", "kernel" };
+    for (int i = 0; i < COUNT_OF(functions); i++) {
+        Text text = { 0 };
+        text_printf(&text,
+                    ".func longs(.param .b64 a, .param .b32 b) { ret; }\n"
+                    ".func ints(.param .b32 a, .param .b64 b) { ret; }\n"
+                    ".func three(.param .b32 a, .param .b32 b, .param .b32 c) { ret; }\n"
+                    ".visible .entry kernel(.param .b64 a, .param .b32 b) { ret; }\n"
+                    ".visible .entry k(.param .u64 p) { .reg .b64 %%f; mov.u64 %%f, %s;\n"
+                    "{ .param .b64 x; st.param.b64 [x], 1; .param .b32 y; st.param.b32 [y], 2;"
+                    " P: .callprototype _ (.param .b64 _, .param .b32 _); call %%f, (x, y), P; }\n"
+                    "ret; }\n", functions[i]);
+        gpu_load(gpu, text_cstr(&text));
+        text_finish(&text);
+        assert_int_equal(gpu_launch(gpu, "k", 1, 64, 1, (uint64_t)0),
+                         i ? VG_ILLEGAL_INSTRUCTION : VG_OK);
+        if (i)
+            assert_non_null(strstr(gpu_report(gpu), i == 3 ? "which is a kernel"
+                                                           : "a function of other parameters"));
+    }
+    assert_int_not_equal(gpu_try_load(gpu, ".visible .entry kernel() { ret; }\n"
+                                      ".visible .entry k() { call kernel; ret; }\n"), OK);
+    assert_non_null(strstr(status_message(), "kernels are not called"));
+}
+
 // A lock taken by one lane after the other: legal since lanes make progress on their own.
 static void lock_in_a_warp(void **state) {
     Gpu *gpu = *state;
@@ -282,6 +310,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collatz),        cmocka_unit_test(early_exit),
         cmocka_unit_test(switch_table),   cmocka_unit_test(calls),
+        cmocka_unit_test(wrong_calls),
         cmocka_unit_test(lock_in_a_warp), cmocka_unit_test(blocks_wait_for_blocks),
         cmocka_unit_test(named_barriers), cmocka_unit_test(warp_sync),
         cmocka_unit_test(misuse),         cmocka_unit_test(any_schedule),

@@ -76,6 +76,27 @@ static void test_architectures(void **state) {
     }
 }
 
+// Blocks that one multiprocessor holds are those of its architecture.
+static void test_occupancy(void **state) {
+    (void)state;
+    static const struct { const char *arch; int wide, shared; } rows[] = {
+        { "sm_80", 2, 4 }, { "sm_87", 1, 4 }, { "sm_89", 1, 2 }, { "sm_90a", 2, 5 },
+        { "sm_120a", 1, 2 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        CUmodule module;
+        int blocks;
+        api_begin(rows[i].arch, "late");
+        CUfunction kernel = api_kernel(
+            &module, ".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }", "k");
+        MUST(api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 1024, 0));
+        assert_int_equal(blocks, rows[i].wide);
+        MUST(api.cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 32, 40 << 10));
+        assert_int_equal(blocks, rows[i].shared);
+        api_end();
+    }
+}
+
 static void test_errors(void **state) {
     (void)state;
     const char *text = "";
@@ -198,6 +219,7 @@ static void test_handles(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start),        cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_occupancy),
         cmocka_unit_test(test_errors),       cmocka_unit_test(test_proc_address),
         cmocka_unit_test(test_contexts),     cmocka_unit_test(test_handles),
     };

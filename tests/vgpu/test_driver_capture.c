@@ -304,6 +304,25 @@ static void test_forgotten(void **state) {
     MUST(api.cuMemsetD8Async(memory, 1, 4, a));
 }
 
+// A node of a graph that is being captured stays: later ones may follow it.
+static void test_nodes_stay(void **state) {
+    (void)state;
+    CUstreamCaptureStatus status;
+    CUgraph captured;
+    const CUgraphNode *nodes;
+    size_t n;
+    start(CU_STREAM_CAPTURE_MODE_GLOBAL);
+    MUST(api.cuMemsetD8Async(memory, 1, 4, a));
+    MUST(api.cuStreamGetCaptureInfo_v2(a, &status, NULL, &captured, &nodes, &n));
+    assert_int_equal(n, 1);
+    CUgraphNode node = nodes[0];
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuGraphDestroyNode(node));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuGraphDestroy(captured));
+    MUST(api.cuMemsetD8Async(memory, 2, 4, a));
+    MUST(api.cuStreamEndCapture(a, &graph));
+    MUST(api.cuGraphDestroyNode(node));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_fork_join, begin, end),
@@ -314,6 +333,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_merge, begin, end),
         cmocka_unit_test_setup_teardown(test_threads, begin, end),
         cmocka_unit_test_setup_teardown(test_forgotten, begin, end),
+        cmocka_unit_test_setup_teardown(test_nodes_stay, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

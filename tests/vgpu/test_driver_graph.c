@@ -326,6 +326,40 @@ static void test_width(void **state) {
     for (unsigned int i = 0; i < N; i++) assert_int_equal(got[i], i + 1);
 }
 
+// What a graph holds of a kernel outlives the kernel's module, but is not launched; nor is a kernel
+// that has come to lie where the old one lay.
+static void test_unloaded(void **state) {
+    (void)state;
+    digit(graph, 1, NULL, 0);
+    CUgraphNode node = digit(graph, 2, NULL, 0);
+    CUgraphExec early = instantiate(), late;
+    CUgraph clone;
+    MUST(api.cuModuleUnload(module));
+    for (int again = 0; again < 2; again++) {
+        EXPECT(CUDA_ERROR_INVALID_HANDLE, api.cuGraphLaunch(early, stream));
+        MUST(api.cuGraphInstantiateWithFlags(&late, graph, 0));
+        EXPECT(CUDA_ERROR_INVALID_HANDLE, api.cuGraphLaunch(late, stream));
+        MUST(api.cuGraphClone(&clone, graph));
+        MUST(api.cuGraphDestroy(clone));
+        CUkernelNodeAttrValue cooperative = { .cooperative = 1 };
+        EXPECT(CUDA_ERROR_INVALID_HANDLE,
+               api.cuGraphKernelNodeSetAttribute(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                                                 &cooperative));
+        add = api_kernel(&module, ptx, "add"); // most likely in the same place
+    }
+    unsigned int value = 3, got;
+    void *params[2];
+    CUDA_KERNEL_NODE_PARAMS kernel = kernel_params(&value, params);
+    CUgraphNode nodes[2];
+    size_t n = 2;
+    MUST(api.cuGraphGetNodes(graph, nodes, &n));
+    for (int i = 0; i < 2; i++) MUST(api.cuGraphKernelNodeSetParams_v2(nodes[i], &kernel));
+    MUST(api.cuGraphLaunch(instantiate(), stream));
+    MUST(api.cuStreamSynchronize(stream));
+    MUST(api.cuMemcpyDtoH_v2(&got, at, 4));
+    assert_int_equal(got, 33);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_edges, begin, end),
@@ -334,6 +368,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_executable, begin, end),
         cmocka_unit_test_setup_teardown(test_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_width, begin, end),
+        cmocka_unit_test_setup_teardown(test_unloaded, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

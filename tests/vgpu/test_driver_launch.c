@@ -343,6 +343,52 @@ static void test_completion_event(void **state) {
     MUST(api.cuMemHostUnregister(got));
 }
 
+// Memory that was to be freed in the turn of a stream that failed is freed all the same.
+static void test_freed_after_fault(void **state) {
+    (void)state;
+    size_t before, after, total;
+    CUcontext primary, apart;
+    CUdeviceptr at;
+    CUstream stream;
+    MUST(api.cuCtxGetCurrent(&primary));
+    MUST(api.cuMemGetInfo_v2(&before, &total));
+    MUST(api.cuCtxCreate_v4(&apart, NULL, 0, 0));
+    CUmodule own;
+    CUfunction stop = api_kernel(&own, mix, "stop");
+    MUST(api.cuStreamCreate(&stream, 0));
+    MUST(api.cuMemAlloc_v2(&at, 1 << 20));
+    MUST(api.cuLaunchKernel(stop, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+    MUST(api.cuMemFreeAsync(at, stream));
+    EXPECT(CUDA_ERROR_LAUNCH_FAILED, api.cuCtxSynchronize());
+    MUST(api.cuCtxDestroy_v2(apart));
+    MUST(api.cuCtxSetCurrent(primary));
+    MUST(api.cuMemGetInfo_v2(&after, &total));
+    assert_int_equal(before, after);
+}
+
+// Images that are shorter than any mark, and parameters in both forms.
+static void test_small_refusals(void **state) {
+    (void)state;
+    CUmodule none;
+    char *image = calloc(1, 1);
+    EXPECT(CUDA_ERROR_INVALID_PTX, api.cuModuleLoadData(&none, image));
+    *image = 0x7f;
+    char *two = memcpy(malloc(2), "\x7f", 2);
+    EXPECT(CUDA_ERROR_INVALID_PTX, api.cuModuleLoadData(&none, two));
+    free(image);
+    free(two);
+    CUfunction poke;
+    MUST(api.cuModuleGetFunction(&poke, module, "poke"));
+    size_t bytes = sizeof out;
+    void *params[] = { &out };
+    void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &out, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                      CU_LAUNCH_PARAM_END };
+    EXPECT(CUDA_ERROR_INVALID_VALUE,
+           api.cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, params, extra));
+    MUST(api.cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+    MUST(api.cuCtxSynchronize());
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_parameters, begin, end),
@@ -353,6 +399,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_target, begin, end),
         cmocka_unit_test_setup_teardown(test_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_completion_event, begin, end),
+        cmocka_unit_test_setup_teardown(test_freed_after_fault, begin, end),
+        cmocka_unit_test_setup_teardown(test_small_refusals, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

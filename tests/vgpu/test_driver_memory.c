@@ -237,6 +237,29 @@ static void test_pointers(void **state) {
     assert_null(context);
 }
 
+// Products and sums that wrap are refused, not cut.
+static void test_sizes_that_wrap(void **state) {
+    (void)state;
+    CUdeviceptr at;
+    size_t pitch;
+    char host[64] = { 0 };
+    MUST(api.cuMemAlloc_v2(&at, 64));
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, api.cuMemAllocPitch_v2(&at, &pitch, 1024, (size_t)1 << 54, 4));
+    EXPECT(CUDA_ERROR_OUT_OF_MEMORY, api.cuMemAllocPitch_v2(&at, &pitch, SIZE_MAX, 1, 4));
+    CUDA_MEMCPY3D copy = {
+        .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = host,
+        .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = at,
+        .WidthInBytes = 16, .Height = ((size_t)1 << 60) + 1, .Depth = 1,
+    };
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemcpy3D_v2(&copy));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemcpy3DAsync_v2(&copy, NULL));
+    copy.Height = 1, copy.Depth = ((size_t)1 << 60) + 1;
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemcpy3D_v2(&copy));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemsetD2D32_v2(at, 4, 1, 1, ((size_t)1 << 62) + 1));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemsetD32_v2(at, 1, ((size_t)1 << 62) + 1));
+    EXPECT(CUDA_ERROR_INVALID_VALUE, api.cuMemHostRegister_v2(host, SIZE_MAX, 0));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_allocations, begin, end),
@@ -247,6 +270,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(test_when_read, begin, end),
         cmocka_unit_test_setup_teardown(test_stream_order, begin, end),
         cmocka_unit_test_setup_teardown(test_pointers, begin, end),
+        cmocka_unit_test_setup_teardown(test_sizes_that_wrap, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -211,10 +211,64 @@ static void grid_barrier(void **state) {
                4, VG_RACE, "a write by block", NULL, 0);
 }
 
+// Registers that nothing has written: told where they are used, not where they are passed on.
+static void registers(void **state) {
+    (void)state;
+    static const struct { const char *text, *name; } rows[] = { // name NULL: nothing to tell
+        { "add.u32 %r1, %r2, 1;", "%r2" },
+        { "mov.u32 %r2, %r3; mov.u32 %r1, %r2; st.global.u32 [%rd1], %r1;", "%r3" },
+        { "st.global.u32 [%rd2], 1;", "%rd2" },
+        { "st.global.v2.u32 [%rd1], {%r1, %r2};", "%r1" },
+        { "fma.rn.f32 %f1, %f1, 0f3F800000, 0f3F800000;", "%f1" },
+        { "add.f64 %fd1, %fd2, %fd2;", "%fd2" },
+        { "@%p1 st.global.u32 [%rd1], 1;", "%p1" },
+        { "@%p1 bra SKIP; mov.u32 %r1, 1;\nSKIP:", "%p1" },
+        { "cvt.u32.u16 %r1, %h1;", "%h1" },
+        { "cvt.u32.u64 %r1, %rd2; add.u32 %r1, %r1, 1;", "%rd2" },
+        { "setp.eq.u32 %p2, %r0, 40; @%p2 add.u32 %r1, %r2, 1;", NULL }, // no lane does
+        { "setp.lt.u32 %p2, %r0, 4; @%p2 add.u32 %r1, %r2, 1;", "%r2" },
+        { "setp.lt.u32 %p2, %r0, 4; @%p2 mov.u32 %r2, 1; add.u32 %r1, %r2, 1;", NULL }, // some did
+        { "mov.u32 %r1, %r2; mov.b64 %rd2, {%r0, %r1};", NULL },
+        { "mov.b64 %rd2, {%r0, %r1}; st.global.u64 [%rd1], %rd2;", NULL },
+        { "st.global.v2.u32 [%rd1], {%r0, %r1};", NULL },
+        { "{ .param .b32 x; st.param.b32 [x], %r1; call pass, (x); }", NULL },
+        { "setp.lt.u32 %p2, %r0, 4; selp.u32 %r2, %r0, %r1, %p2;", NULL },
+        { "mov.u32 %r3, 0;\nLOOP: @%p2 add.u32 %r1, %r1, 1; add.u32 %r3, %r3, 1;"
+          " setp.eq.u32 %p2, %r3, 2; mov.u32 %r1, %r3; setp.lt.u32 %p3, %r3, 4; @%p3 bra LOOP;",
+          NULL },
+    };
+    Gpu gpu = gpu_open("sm_80", 1);
+    uint64_t a = gpu_alloc(&gpu, 4096);
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        Text text = { 0 };
+        text_printf(&text, ".version 9.0\n.target sm_80\n.address_size 64\n"
+                    ".func pass(.param .b32 x) { ret; }\n"
+                    ".visible .entry k(.param .u64 p) {\n.reg .b32 %%r<5>; .reg .b64 %%rd<5>;"
+                    " .reg .f32 %%f<5>; .reg .f64 %%fd<5>; .reg .pred %%p<5>; .reg .b16 %%h<5>;\n"
+                    "ld.param.u64 %%rd1, [p]; mov.u32 %%r0, %%tid.x;"
+                    " mad.wide.u32 %%rd1, %%r0, 8, %%rd1;\n%s\nret;\n}\n", rows[i].text);
+        gpu_load(&gpu, text_cstr(&text));
+        text_finish(&text);
+        VgFault fault = gpu_launch(&gpu, "k", 1, 32, 1, a), want =
+                                      rows[i].name ? VG_UNINITIALISED : VG_OK;
+        if (fault != want)
+            fail_msg("%s: fault %d, expected %d\n%s", rows[i].text, fault, want, gpu_report(&gpu));
+        if (!rows[i].name) continue;
+        Text says = { 0 };
+        text_printf(&says, "register %s, which nothing has written", rows[i].name);
+        if (!strstr(gpu_report(&gpu), text_cstr(&says)) ||
+            !strstr(gpu_report(&gpu), "PTX line 8"))
+            fail_msg("%s: no '%s' in:\n%s", rows[i].text, text_cstr(&says), gpu_report(&gpu));
+        text_finish(&says);
+    }
+    gpu_close(&gpu);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tile), cmocka_unit_test(messages), cmocka_unit_test(last_block),
         cmocka_unit_test(grid_barrier),
+        cmocka_unit_test(registers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

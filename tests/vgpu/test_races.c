@@ -205,6 +205,57 @@ static void many_readers(void **state) {
     end(s);
 }
 
+/* Observation: who read what a strong store left comes after that store, though after nothing that
+ * was before it ------------------------------------------------------------------------------- */
+
+// '!': a strong store, '?': a strong load, 's' and 'l': weak ones.
+typedef struct Step { int who; char what; bool races; } Step;
+
+static void steps_in(VgSpace space, const Step *steps) {
+    Setup *s = begin(&two_blocks);
+    VgScope scope = space == VG_SHARED ? VG_SCOPE_CTA : VG_SCOPE_GPU;
+    VgSite up = rig_strong(VG_WRITE, space, 4, VG_RELAXED, scope);
+    VgSite look = rig_strong(VG_READ, space, 4, VG_RELAXED, scope);
+    VgSite st = rig_site(VG_WRITE, space, 4, 1), ld = rig_site(VG_READ, space, 4, 1);
+    uint64_t at = space == VG_SHARED ? 64 : s->a;
+    if (space == VG_SHARED) {
+        assert_int_equal(rig_run(&s->rig, WARP(0, 3), &st, 1, at, 0), VG_OK);
+        vg_team_barrier(s->rig.team[0]);
+    }
+    for (; steps->what; steps++) {
+        VgWarpMem *warp = space == VG_SHARED ? WARP(0, steps->who)
+                                             : WARP(steps->who & 1, steps->who / 2);
+        const VgSite *site = steps->what == '!' ? &up : steps->what == '?' ? &look
+                             : steps->what == 's' ? &st : &ld;
+        VgFault fault = rig_run(&s->rig, warp, site, 1, at, 0);
+        assert_int_equal(fault, steps->races ? VG_RACE : VG_OK);
+        if (steps->races) break;
+    }
+    end(s);
+}
+
+static void observation(void **state) {
+    (void)state;
+    static const Step rows[][8] = {
+        { { 0, '!' }, { 1, '?' }, { 1, 's' } },                 // saw it, puts it back
+        { { 0, '!' }, { 1, '?' }, { 1, 'l' }, { 1, 's' } },
+        { { 0, '!' }, { 1, '?' }, { 1, '?' }, { 1, 's' } },     // polled
+        { { 0, '!' }, { 1, 's', true } },                       // did not look
+        { { 0, '!' }, { 1, '?' }, { 0, 's', true } },           // the other one has seen nothing
+        { { 1, '?' }, { 0, 's', true } },
+        { { 0, '!' }, { 1, '?' }, { 2, 's', true } },
+        { { 0, '!' }, { 2, '!' }, { 1, '?' }, { 1, 's', true } }, // saw only the later one
+        { { 0, '!' }, { 1, '?' }, { 2, '!' }, { 1, 's', true } },
+        { { 0, '!' }, { 1, '?' }, { 2, '!' }, { 1, '?' }, { 1, 's' } }, // saw both
+        { { 0, '!' }, { 1, '?' }, { 1, '!' }, { 2, '?' }, { 2, 's' } }, // handed on
+        { { 0, '!' }, { 1, '?' }, { 1, '!' }, { 0, '?' }, { 0, 's' }, { 1, 's', true } },
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        steps_in(VG_SHARED, rows[i]);
+        steps_in(VG_GLOBAL, rows[i]);
+    }
+}
+
 /* Flags: release and acquire ------------------------------------------------------------------- */
 
 typedef struct Flag { VgSem store, load; bool fence_before, fence_after, ordered; } Flag;
@@ -376,6 +427,7 @@ int main(void) {
         cmocka_unit_test(global_in_block), cmocka_unit_test(global_between_blocks),
         cmocka_unit_test(many_readers),    cmocka_unit_test(flags),
         cmocka_unit_test(ticket),          cmocka_unit_test(reset),
+        cmocka_unit_test(observation),
         cmocka_unit_test(scopes),          cmocka_unit_test(clusters),
         cmocka_unit_test(turned_off),
     };
