@@ -339,7 +339,7 @@ static void test_too_large(void **state) {
     DeviceKernel kernels[16];
     assert_in_range(plan->n_kernels, 1, COUNT_OF(kernels));
     must(device_open(device(), NULL, &gpu));
-    expect(gpu->api->load(gpu, plan, NULL, NULL, kernels), ERR_MEMORY,
+    expect(gpu->api->load(gpu, plan, NULL, NULL, NULL, kernels), ERR_MEMORY,
            "the plan needs 1048576.00 GiB of the GPU's memory");
     device_close(gpu);
     plan_destroy(plan);
