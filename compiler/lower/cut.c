@@ -36,6 +36,7 @@ typedef struct Cut {
     int32_t *phase;  // by node: first phase that needs it on the rank looked at; or NEVER
     Transfer *transfers;
     uint32_t n_transfers, cap_transfers;
+    bool *varies;    // by node: model_varies
     bool mixed;      // some contraction computes in bf16
     bool failed;
 } Cut;
@@ -191,6 +192,7 @@ static void send_value(Cut *c, const Transfer *t) {
 static uint32_t receive_value(Cut *c, const Transfer *t) {
     Node node = like(c, t->node, OP_RECV, t->part, t->recv_chunk);
     set_cross(&node, t->from, t->lane, CROSS_VALUE, t->node);
+    node.attr.cross.varies = c->varies[t->node];
     uint32_t got = append(c, node, NULL, 0);
     if (!c->mixed || !is_rows(&node.type) || is_wide_bf16(c, t->node)) return got;
     return as_row_value(c, got, &node);
@@ -286,6 +288,7 @@ static void cut_gradient(Cut *c, const Gradient *g, uint32_t **effects, uint32_t
         Node total = like(c, node, OP_TOTAL, PART_UPDATE, 0);
         Node send = like(c, node, OP_SEND, PART_UPDATE, 0);
         set_cross(&send, owner, LANE_forward, CROSS_GRADIENT, order);
+        set_cross(&total, owner, LANE_forward, CROSS_GRADIENT, order); // the owner adds up over ranks of a stage
         uint32_t value = append(c, total, &sum, 1);
         send.type = (Type){ .kind = KIND_EFFECT };
         *ARENA_PUSH(c->arena, *effects, *n, *cap) = append(c, send, &value, 1);
@@ -445,6 +448,7 @@ bool cut_program(Lower *l, Model *m) {
     c.gone = ARENA_ARRAY(arena, bool, m->n_nodes);
     c.seen = ARENA_ARRAY(arena, uint8_t, (size_t)m->n_nodes * (size_t)c.s.ranks);
     c.phase = ARENA_ARRAY(arena, int32_t, m->n_nodes);
+    c.varies = model_varies(m, arena);
     c.mixed = l->options->precision == PRECISION_BF16 || is_mixed(m);
     uint32_t n_gradients;
     Gradient *gradients = list_gradients(&c, &n_gradients);
