@@ -130,17 +130,10 @@ static void sum_totals(Lower *l) {
     bool *varies = model_varies(l->m, l->arena);
     for (uint32_t b = 0, n = l->n_buffers; b < n; b++) {
         uint32_t node = l->buffers[b].node;
-<<<<<<< HEAD
-        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)] ||
-            is_sent(l, node))
-            continue;
+        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)]) continue;
+        if (l->m->nodes[node].attr.cross.order) continue; // another stage's gradient: there they meet
         const char *name =
             arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
-=======
-        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)]) continue;
-        if (l->m->nodes[node].attr.cross.order) continue; // of another stage's gradient: there they meet
-        const char *name = arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
->>>>>>> 28ab371 (Stages are checked together: messages pair up, nobody waits for ever; tests of pipelines; parameters of several stages over dp)
         uint32_t parts = lower_range(l, name, REGION_act, 0, l->buffers[b].bytes * ranks);
         uint32_t gather = lower_add_crossing(l, SEGMENT_UPDATE, TOTALS, PLAN_gather, GROUP_dp);
         lower_bind(l, gather, "from", b, OPERAND_READ);
