@@ -280,7 +280,7 @@ static Status start(Trainer *t) {
     t->all_sequences = t->n_sequences * comm_members(t->comm, GROUP_dp);
     t->tokens_per_step = t->all_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
-    t->groups = optim_groups(t->arena, t->plan, &t->n_groups);
+    TRY(optim_groups(t->arena, t->plan, t->comm, &t->groups, &t->n_groups));
     if (options->peak > 0) t->flops = run_flops(t->job->run);
     TRY(metric_set_open(t->exec, t->program, t->arena, &t->metrics));
     t->main_loss = metrics_main_loss(t->metrics.metrics, t->metrics.n);
