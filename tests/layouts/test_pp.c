@@ -11,7 +11,7 @@ typedef struct Case {
     int pp, chunks;
     uint8_t schedule;
     int32_t stages[8]; // all 0: even
-    int microbatches, dp, steps;
+    int microbatches, dp, ep, steps;
     bool same_bits; // gradients of step 1 as one rank has them: what stages cut apart is summed in the same order
     bool bf16;
 } Case;
@@ -24,6 +24,7 @@ static WorldJob job_of(const Case *c) {
     job.layout = layout_single();
     job.layout.pp = c->pp;
     job.layout.dp = c->dp ? c->dp : 1;
+    job.layout.ep = c->ep ? c->ep : 1;
     job.layout.chunks = c->chunks;
     job.layout.schedule = c->schedule;
     if (c->stages[0]) {
@@ -41,8 +42,8 @@ static void compare(const Case *c) {
     const char *where = "", *heavy = "";
     double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b),
            weight = world_weight_error(a, b, &heavy);
-    printf("%s pp %d dp %d chunks %d schedule %d%s: gradients within %.2g (%s), losses of %d steps within %.2g, weights within %.2g (%s)\n",
-           c->spec, c->pp, job.layout.dp, c->chunks, c->schedule, c->bf16 ? " bf16" : "", gradient, where, job.steps,
+    printf("%s pp %d dp %d ep %d chunks %d schedule %d%s: gradients within %.2g (%s), losses of %d steps within %.2g, weights within %.2g (%s)\n",
+           c->spec, c->pp, job.layout.dp, job.layout.ep, c->chunks, c->schedule, c->bf16 ? " bf16" : "", gradient, where, job.steps,
            loss, weight, heavy);
     assert_true(gradient <= (c->bf16 ? 2e-2 : 1e-5));
     assert_true(loss <= (c->bf16 ? 1e-3 : 1e-6));
@@ -69,6 +70,8 @@ static void test_schedules(void **state) {
         { "deep.lua", { { 0 } }, 2, 2, SCHEDULE_ZERO_BUBBLE, { 0 }, 4 },
         { "deep.lua", { { 0 } }, 2, 1, SCHEDULE_1F1B, { 0 }, 2, .dp = 2 },
         { "deep.lua", { { 0 } }, 2, 2, SCHEDULE_INTERLEAVED, { 0 }, 2, .dp = 2 },
+        { "deep.lua", { { 0 } }, 2, 1, SCHEDULE_1F1B, { 0 }, 3, .dp = 2, .ep = 2 },
+        { "deep.lua", { { 0 } }, 2, 2, SCHEDULE_INTERLEAVED, { 0 }, 2, .dp = 2, .ep = 2 },
         { "deep.lua", { { 0 } }, 2, 1, SCHEDULE_ZERO_BUBBLE, { 0 }, 3, .bf16 = true },
     };
     for (int i = 0; i < COUNT_OF(cases); i++) compare(&cases[i]);
