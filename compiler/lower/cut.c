@@ -283,6 +283,13 @@ static void cut_gradient(Cut *c, const Gradient *g, uint32_t **effects, uint32_t
     uint32_t node = m->params[g->param].node, sum = sum_on(c, g, c->rank);
     int32_t owner = c->s.l->shared->owner[g->param];
     uint32_t order = order_of_gradient | g->param;
+    if (owner != c->rank && sum && m->nodes[node].type.row == ROW_E) {
+        c->failed = true;
+        lower_fail(c->s.l, 0, "the layout lets stages %d and %d share the weights '%s' of experts", owner,
+                   c->rank, model_name(m, m->params[g->param].addr));
+        diag_hint(c->s.l->from, "stages=... that keep the layers which share experts on one rank");
+        return;
+    }
     if (owner != c->rank) {
         if (!sum) return;
         Node total = like(c, node, OP_TOTAL, PART_UPDATE, 0);
@@ -463,6 +470,9 @@ bool cut_program(Lower *l, Model *m) {
         cross(&c);
         keep_needed(&c);
         make_copies(&c);
+        done = !c.failed;
+    }
+    if (done) {
         done = model_verify(m);
         if (!done) lower_fail(l, 0, "internal error: a stage of the program: %s", m->diag.message);
     }

@@ -198,11 +198,28 @@ static void test_pairs(void **state) {
     }
 }
 
+static void test_refused(void **state) {
+    (void)state;
+    Layout layout = layout_single();
+    int32_t stages[3] = { 3, 0, 2 };
+    layout.pp = layout.n_stages = 3;
+    layout.stages = stages;
+    Text error = { 0 };
+    Model *model = spec_load(MOEC_SOURCE_DIR "/tests/layouts/specs/deep.lua", &(SpecOptions){ 0 }, &error);
+    if (!model) fail_msg("%s", text_cstr(&error));
+    LowerOptions options = { .microbatch = 1, .microbatches = 4, .programs = { true }, .layout = &layout, .stage = 1 };
+    assert_null(lower_model(model, &options));
+    assert_string_equal(model->diag.message, "stage 1 of the pipeline trains no parameter");
+    model_destroy(model);
+    text_finish(&error);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);
 }
