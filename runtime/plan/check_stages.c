@@ -19,23 +19,22 @@ typedef struct Channel { // of two stages, one lane
 
 typedef struct Stage {
     const PlanProgram *program;
-    int32_t row;       // that it is in
-    int32_t instr;     // next, within the segment
-    bool begun;        // the row: what it sent the last time has been taken
-    bool arrived;      // at a call of several stages
+    int32_t row;   // that it is in
+    int32_t instr; // next, within the segment
+    bool begun;    // the row: what it sent the last time has been taken
+    bool arrived;  // at a call of several stages
 } Stage;
 
 typedef struct Together {
     const Plan *const *plans;
     int32_t n;
-    const char *name;  // of the program
+    const char *name; // of the program
     Stage *stages;
     Channel *channels; // [from][to][lane]
     Arena *arena;
 } Together;
 
-#define REFUSE_STAGES(t, format, ...)                                                              \
-    REFUSE("stages", "program \"%s\": " format, (t)->name, __VA_ARGS__)
+#define REFUSE_STAGES(t, format, ...) REFUSE("stages", "program \"%s\": " format, (t)->name, __VA_ARGS__)
 
 static Channel *channel(const Together *t, int32_t from, int32_t to, int lane) {
     return &t->channels[(from * t->n + to) * N_LANES + lane];
@@ -76,7 +75,8 @@ static Status take(const Together *t, int32_t s, const PlanInstr *instr, bool *m
     const Message *m = &c->items[c->taken++];
     if (m->bytes == to->bytes && m->dtype == to->dtype) return OK;
     const Stage *from = &t->stages[instr->peer];
-    REFUSE_STAGES(t, "expected what stage %d sends and stage %d receives to be alike, found %lld bytes of %s "
+    REFUSE_STAGES(t,
+                  "expected what stage %d sends and stage %d receives to be alike, found %lld bytes of %s "
                   "(\"%s\") and %lld of %s (\"%s\")",
                   instr->peer, s, (long long)m->bytes, dtype_name(m->dtype),
                   operand_buffer(from, &from->program->instrs[m->instr], 0)->name, (long long)to->bytes,
@@ -134,7 +134,8 @@ static Status meet(Together *t, bool *moved) {
         const PlanInstr *instr = instr_at(stage);
         if (instr->op != first->op || instr->group != first->group ||
             bytes_of_call(stage, instr) != bytes_of_call(&t->stages[0], first))
-            REFUSE_STAGES(t, "expected stages to make the same calls of all in one order, found @%s %s of %lld "
+            REFUSE_STAGES(t,
+                          "expected stages to make the same calls of all in one order, found @%s %s of %lld "
                           "bytes on stage 0 and @%s %s of %lld on stage %d",
                           plan_op_words[first->op], plan_group_words[first->group],
                           (long long)bytes_of_call(&t->stages[0], first), plan_op_words[instr->op],
