@@ -195,6 +195,10 @@ static int lower(Model *model, PlanArgs *args, Arena *arena, StagePlans *out) {
         Plan *plan = out->plans[options.stage] = lower_model(model, &options);
         if (!plan) result = driver_refuse(model);
     }
+    if (!result && plan_check_stages((const Plan *const *)out->plans, out->layout.pp) != OK) {
+        fprintf(stderr, "moec: internal error: %s\n", status_message());
+        result = 1;
+    }
     fputs(text_cstr(&dump), stdout);
     text_finish(&dump);
     if (result) stage_plans_destroy(out);

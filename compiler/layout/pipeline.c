@@ -45,8 +45,7 @@ static void add_weights(Rows *rows, PipelineUnit unit, int32_t microbatches) {
     add(rows, unit, microbatches);
 }
 
-uint32_t pipeline_units(const Layout *layout, int32_t stage, int32_t microbatches, Arena *arena,
-                        PipelineUnit **units) {
+uint32_t pipeline_units(const Layout *layout, int32_t stage, int32_t microbatches, Arena *arena, PipelineUnit **units) {
     int32_t group = layout->chunks > 1 ? layout->pp : 1;
     uint32_t whole = (uint32_t)(round_up(microbatches, group) * layout->chunks);
     Rows forward = { ARENA_ARRAY(arena, PipelineUnit, whole), 0 },
@@ -60,11 +59,9 @@ uint32_t pipeline_units(const Layout *layout, int32_t stage, int32_t microbatche
     for (uint32_t i = 0; i < whole; i++) {
         if (first + i < whole) add(&rows, forward.units[first + i], microbatches);
         add(&rows, backward.units[i], microbatches);
-        if (splits && i - waiting >= (uint32_t)stage)
-            add_weights(&rows, backward.units[waiting++], microbatches);
+        if (splits && i - waiting >= (uint32_t)stage) add_weights(&rows, backward.units[waiting++], microbatches);
     }
-    for (; splits && waiting < whole; waiting++)
-        add_weights(&rows, backward.units[waiting], microbatches);
+    for (; splits && waiting < whole; waiting++) add_weights(&rows, backward.units[waiting], microbatches);
     *units = rows.units;
     return rows.n;
 }

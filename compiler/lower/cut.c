@@ -31,12 +31,13 @@ typedef struct Cut {
     Arena *arena;
     int32_t rank;
     uint32_t n_nodes; // before the cut adds any
-    bool *gone;      // sums of gradients that ranks add to apart
-    uint8_t *seen;   // by node and rank: lanes it is sent on
-    int32_t *phase;  // by node: first phase that needs it on the rank looked at; or NEVER
+    bool *gone;       // sums of gradients that ranks add to apart
+    uint8_t *seen;    // by node and rank: lanes it is sent on
+    int32_t *phase;   // by node: first phase that needs it on the rank looked at; or NEVER
     Transfer *transfers;
     uint32_t n_transfers, cap_transfers;
-    bool mixed;      // some contraction computes in bf16
+    bool *varies; // by node: model_varies
+    bool mixed;   // some contraction computes in bf16
     bool failed;
 } Cut;
 
@@ -47,15 +48,11 @@ static const uint32_t order_of_gradient = 1u << 30, order_of_weight = 1u << 31;
 
 // Forward chunk by chunk, backward the other way round, update.
 static int32_t phase_of(const Cut *c, uint8_t part, int32_t chunk) {
-    return part == PART_FORWARD    ? chunk
-           : part == PART_BACKWARD ? 2 * c->s.chunks - 1 - chunk
-                                   : 2 * c->s.chunks;
+    return part == PART_FORWARD ? chunk : part == PART_BACKWARD ? 2 * c->s.chunks - 1 - chunk : 2 * c->s.chunks;
 }
 
 static int32_t chunk_of(const Cut *c, int32_t phase) {
-    return phase < c->s.chunks       ? phase
-           : phase < 2 * c->s.chunks ? 2 * c->s.chunks - 1 - phase
-                                     : 0;
+    return phase < c->s.chunks ? phase : phase < 2 * c->s.chunks ? 2 * c->s.chunks - 1 - phase : 0;
 }
 
 /* Transfers ------------------------------------------------------------------------------------ */
@@ -86,7 +83,9 @@ static void add_transfer(Cut *c, uint32_t n, int32_t rank, int32_t phase) {
         .from = at % s->ranks,
         .to = rank,
         .lane = lane,
-        .part = update ? PART_UPDATE : back ? PART_BACKWARD : PART_FORWARD,
+        .part = update ? PART_UPDATE
+                : back ? PART_BACKWARD
+                       : PART_FORWARD,
         .send_chunk = (uint16_t)(at / s->ranks),
         .recv_chunk = (uint16_t)(to / s->ranks),
     };
@@ -123,8 +122,7 @@ static uint32_t append(Cut *c, Node node, const uint32_t *args, uint8_t n_args) 
     Model *m = c->m;
     node.n_args = n_args;
     node.args = m->n_args;
-    for (int i = 0; i < n_args; i++)
-        *ARENA_PUSH(m->arena, m->args, m->n_args, m->cap_args) = args[i];
+    for (int i = 0; i < n_args; i++) *ARENA_PUSH(m->arena, m->args, m->n_args, m->cap_args) = args[i];
     *ARENA_PUSH(m->arena, m->nodes, m->n_nodes, m->cap_nodes) = node;
     return m->n_nodes - 1;
 }
@@ -137,8 +135,8 @@ static void add_effect(Cut *c, uint32_t effect) {
 // A node that looks like n to people: its address and line.
 static Node like(const Cut *c, uint32_t n, Op op, uint8_t part, uint16_t chunk) {
     const Node *of = &c->m->nodes[n];
-    return (Node){ .op = (uint16_t)op, .part = part, .chunk = chunk, .addr = of->addr,
-                   .loc = of->loc, .type = of->type };
+    return (
+        Node){ .op = (uint16_t)op, .part = part, .chunk = chunk, .addr = of->addr, .loc = of->loc, .type = of->type };
 }
 
 static void set_cross(Node *node, int32_t stage, uint8_t lane, CrossWhen when, uint32_t order) {
@@ -175,8 +173,7 @@ static bool is_rows(const Type *type) {
 static bool is_exact(const Cut *c, uint32_t n) {
     while (op_info[c->m->nodes[n].op].class == CLASS_VIEW) n = model_arg(c->m, n, 0);
     const Node *node = model_at(c->m, n);
-    return node->op == OP_ATTEND_LSE ||
-           (node->op == OP_MATMUL && node->attr.mm.precision == PRECISION_FP32);
+    return node->op == OP_ATTEND_LSE || (node->op == OP_MATMUL && node->attr.mm.precision == PRECISION_FP32);
 }
 
 static void send_value(Cut *c, const Transfer *t) {
@@ -191,6 +188,7 @@ static void send_value(Cut *c, const Transfer *t) {
 static uint32_t receive_value(Cut *c, const Transfer *t) {
     Node node = like(c, t->node, OP_RECV, t->part, t->recv_chunk);
     set_cross(&node, t->from, t->lane, CROSS_VALUE, t->node);
+    node.attr.cross.varies = c->varies[t->node];
     uint32_t got = append(c, node, NULL, 0);
     if (!c->mixed || !is_rows(&node.type) || is_wide_bf16(c, t->node)) return got;
     return as_row_value(c, got, &node);
@@ -202,8 +200,7 @@ static uint32_t receive_value(Cut *c, const Transfer *t) {
 static void list_addends(const Cut *c, uint32_t n, const uint32_t *uses, uint32_t **list, uint32_t *count,
                          uint32_t *cap) {
     const Node *node = model_at(c->m, n);
-    if (node->op != OP_ADD || uses[n] != 1 ||
-        !type_equal(&node->type, model_type(c->m, model_arg(c->m, n, 0))) ||
+    if (node->op != OP_ADD || uses[n] != 1 || !type_equal(&node->type, model_type(c->m, model_arg(c->m, n, 0))) ||
         !type_equal(&node->type, model_type(c->m, model_arg(c->m, n, 1)))) {
         *ARENA_PUSH(c->arena, *list, *count, *cap) = n;
         return;
@@ -244,8 +241,7 @@ static Gradient *list_gradients(Cut *c, uint32_t *n) {
         *g = (Gradient){ .effect = effect, .param = m->nodes[model_arg(m, effect, 0)].attr.index };
         list_addends(c, sum, uses, &g->addends, &g->n, &cap);
         bool apart = false;
-        for (uint32_t k = 1; k < g->n; k++)
-            apart |= rank_of_addend(c, g, k) != rank_of_addend(c, g, 0);
+        for (uint32_t k = 1; k < g->n; k++) apart |= rank_of_addend(c, g, k) != rank_of_addend(c, g, 0);
         if (apart) {
             mark_gone(c, sum, g);
             continue;
@@ -263,8 +259,7 @@ static uint32_t sum_on(Cut *c, const Gradient *g, int32_t rank) {
         uint32_t addend = g->addends[i], args[2] = { sum, addend };
         if (rank_of_addend(c, g, i) != rank) continue;
         uint16_t chunk = c->m->nodes[addend].chunk;
-        if (sum && c->m->nodes[sum].op == OP_ADD && c->m->nodes[sum].chunk < chunk)
-            chunk = c->m->nodes[sum].chunk;
+        if (sum && c->m->nodes[sum].op == OP_ADD && c->m->nodes[sum].chunk < chunk) chunk = c->m->nodes[sum].chunk;
         sum = sum ? append(c, like(c, addend, OP_ADD, PART_BACKWARD, chunk), args, 2) : addend;
     }
     return sum;
@@ -281,11 +276,19 @@ static void cut_gradient(Cut *c, const Gradient *g, uint32_t **effects, uint32_t
     uint32_t node = m->params[g->param].node, sum = sum_on(c, g, c->rank);
     int32_t owner = c->s.l->shared->owner[g->param];
     uint32_t order = order_of_gradient | g->param;
+    if (owner != c->rank && sum && m->nodes[node].type.row == ROW_E) {
+        c->failed = true;
+        lower_fail(c->s.l, 0, "the layout lets stages %d and %d share the weights '%s' of experts", owner, c->rank,
+                   model_name(m, m->params[g->param].addr));
+        diag_hint(c->s.l->from, "stages=... that keep the layers which share experts on one rank");
+        return;
+    }
     if (owner != c->rank) {
         if (!sum) return;
         Node total = like(c, node, OP_TOTAL, PART_UPDATE, 0);
         Node send = like(c, node, OP_SEND, PART_UPDATE, 0);
         set_cross(&send, owner, LANE_forward, CROSS_GRADIENT, order);
+        set_cross(&total, owner, LANE_forward, CROSS_GRADIENT, order); // the owner adds up over ranks of a stage
         uint32_t value = append(c, total, &sum, 1);
         send.type = (Type){ .kind = KIND_EFFECT };
         *ARENA_PUSH(c->arena, *effects, *n, *cap) = append(c, send, &value, 1);
@@ -347,8 +350,7 @@ static void read_received(Cut *c, uint32_t *const received[N_LANES]) {
 
 static void cross(Cut *c) {
     uint32_t *received[N_LANES];
-    for (int lane = 0; lane < N_LANES; lane++)
-        received[lane] = ARENA_ARRAY(c->arena, uint32_t, c->n_nodes);
+    for (int lane = 0; lane < N_LANES; lane++) received[lane] = ARENA_ARRAY(c->arena, uint32_t, c->n_nodes);
     for (uint32_t i = 0; i < c->n_transfers; i++) {
         const Transfer *t = &c->transfers[i];
         if (t->to == c->rank) received[t->lane][t->node] = receive_value(c, t);
@@ -396,8 +398,7 @@ static void keep_needed(Cut *c) {
 static bool is_updated(const Model *m, const uint32_t *effects, uint32_t n, uint32_t param) {
     for (uint32_t i = 0; i < n; i++) {
         Op op = (Op)m->nodes[effects[i]].op;
-        if ((op == OP_ACCUMULATE || op == OP_UPDATE) &&
-            m->nodes[model_arg(m, effects[i], 0)].attr.index == param)
+        if ((op == OP_ACCUMULATE || op == OP_UPDATE) && m->nodes[model_arg(m, effects[i], 0)].attr.index == param)
             return true;
     }
     return false;
@@ -445,6 +446,7 @@ bool cut_program(Lower *l, Model *m) {
     c.gone = ARENA_ARRAY(arena, bool, m->n_nodes);
     c.seen = ARENA_ARRAY(arena, uint8_t, (size_t)m->n_nodes * (size_t)c.s.ranks);
     c.phase = ARENA_ARRAY(arena, int32_t, m->n_nodes);
+    c.varies = model_varies(m, arena);
     c.mixed = l->options->precision == PRECISION_BF16 || is_mixed(m);
     uint32_t n_gradients;
     Gradient *gradients = list_gradients(&c, &n_gradients);
@@ -452,13 +454,18 @@ bool cut_program(Lower *l, Model *m) {
     bool done = !c.failed;
     if (done) {
         for (uint32_t n = 1; n < c.n_nodes; n++) {
-            if (c.s.place[n] == PLACED) m->nodes[n].chunk = (uint16_t)(c.s.at[n] / c.s.ranks);
-            else if (c.phase[n] != NEVER) m->nodes[n].chunk = (uint16_t)chunk_of(&c, c.phase[n]);
+            if (c.s.place[n] == PLACED)
+                m->nodes[n].chunk = (uint16_t)(c.s.at[n] / c.s.ranks);
+            else if (c.phase[n] != NEVER)
+                m->nodes[n].chunk = (uint16_t)chunk_of(&c, c.phase[n]);
         }
         set_effects(&c, gradients, n_gradients);
         cross(&c);
         keep_needed(&c);
         make_copies(&c);
+        done = !c.failed;
+    }
+    if (done) {
         done = model_verify(m);
         if (!done) lower_fail(l, 0, "internal error: a stage of the program: %s", m->diag.message);
     }

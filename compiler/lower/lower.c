@@ -241,6 +241,11 @@ static bool lower_programs(Lower *l) {
     plan->mesh = layout_mesh(l->layout, l->options->stage);
     if (l->layout->pp > 1) stages_survey(l);
     if (!find_gradients(l) || !emit_params(l)) return false;
+    if (l->options->programs[PROGRAM_STEP] && l->layout->pp > 1 && !plan->n_trained) {
+        lower_fail(l, 0, "stage %d of the pipeline trains no parameter", l->options->stage);
+        diag_hint(l->from, "give it a layer: stages=... has one number for each");
+        return false;
+    }
     // The step last: it packs again what the others read packed.
     for (int program = N_PROGRAMS - 1; program >= 0; program--) {
         if (l->options->programs[program] && !lower_program(l, (Program)program)) return false;

@@ -20,10 +20,10 @@ typedef struct Walk {
     PlanRow *rows;
     uint32_t n_rows;
     int32_t batches;
-    int32_t *begin;  // by row, and the end
-    int32_t *at;     // [segment][microbatch] row, -1
-    int32_t *until;  // by row: begin of the next row of its segment and slot
-    Use *uses;       // [buffer][segment]
+    int32_t *begin; // by row, and the end
+    int32_t *at;    // [segment][microbatch] row, -1
+    int32_t *until; // by row: begin of the next row of its segment and slot
+    Use *uses;      // [buffer][segment]
 } Walk;
 
 bool place_needs_rows(const Lower *l) {

@@ -96,8 +96,7 @@ void lower_list_rows(Lower *l) {
 /* Between stages ------------------------------------------------------------------------------- */
 
 bool lower_crosses_wide(const Type *type) {
-    return type->kind == KIND_REAL && (type->row == ROW_T || type->row == ROW_R) &&
-           type_features(type) >= LOWER_WIDE;
+    return type->kind == KIND_REAL && (type->row == ROW_T || type->row == ROW_R) && type_features(type) >= LOWER_WIDE;
 }
 
 // Transfers between two stages on one lane are made by both in one order.
@@ -109,11 +108,10 @@ void lower_order_transfers(Lower *l) {
         for (uint32_t i = 0; i < l->n_kernels; i++) {
             const Kernel *other = &l->kernels[i];
             if (other->op != kernel->op || other->peer != kernel->peer || other->lane != kernel->lane ||
-                other->segment != kernel->segment ||
-                l->m->nodes[other->node].attr.cross.order >= order)
+                other->segment != kernel->segment || l->m->nodes[other->node].attr.cross.order >= order)
                 continue;
-            if (before == k || l->m->nodes[other->node].attr.cross.order >
-                                   l->m->nodes[l->kernels[before].node].attr.cross.order)
+            if (before == k ||
+                l->m->nodes[other->node].attr.cross.order > l->m->nodes[l->kernels[before].node].attr.cross.order)
                 before = i;
         }
         if (before != k) lower_after(l, k, before);

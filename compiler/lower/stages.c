@@ -41,17 +41,17 @@ static void fill_places(Stages *s) {
         const Node *node = &m->nodes[n];
         OpClass class = class_of(m, n);
         bool weight = node->op == OP_PARAM || node->op == OP_STATE;
-        free[n] = !weight && node->op != OP_TOTAL &&
-                  (class == CLASS_SOURCE || class == CLASS_GENERATOR || is_row_op(class));
+        free[n] =
+            !weight && node->op != OP_TOTAL && (class == CLASS_SOURCE || class == CLASS_GENERATOR || is_row_op(class));
         for (int i = 0; i < node->n_args; i++) free[n] &= free[model_arg(m, n, i)];
         uint32_t arg = node->n_args ? model_arg(m, n, 0) : 0;
-        if (weight) s->param[n] = node->attr.index;
-        else if (class == CLASS_VIEW) s->param[n] = s->param[arg];
+        if (weight)
+            s->param[n] = node->attr.index;
+        else if (class == CLASS_VIEW)
+            s->param[n] = s->param[arg];
         weight |= class == CLASS_VIEW && s->place[arg] == COPIED_WEIGHT;
         bool after = node->part == PART_UPDATE && node->op != OP_TOTAL && class != CLASS_EFFECT;
-        s->place[n] = weight                                       ? COPIED_WEIGHT
-                      : free[n] || after || node->op == OP_ROUTE ? COPIED
-                                                                   : PLACED;
+        s->place[n] = weight ? COPIED_WEIGHT : free[n] || after || node->op == OP_ROUTE ? COPIED : PLACED;
     }
 }
 
@@ -87,8 +87,10 @@ static void place_forward(Stages *s) {
         if (node->part != PART_FORWARD) continue;
         int32_t own = stage_of(s, node->addr), args = highest_arg(s, n);
         s->at[n] = own > args ? own : args;
-        if (s->place[n] != PLACED) s->at[n] = args;
-        else if (own < 0 && args >= 0 && !feeds[n]) s->at[n] = s->n - 1;
+        if (s->place[n] != PLACED)
+            s->at[n] = args;
+        else if (own < 0 && args >= 0 && !feeds[n])
+            s->at[n] = s->n - 1;
     }
 }
 
@@ -207,8 +209,7 @@ static void note_updates(const Stages *s, bool *held, const int32_t *owner) {
         needed[effect] = true;
         for (uint32_t n = effect; n > 0; n--) {
             if (!needed[n]) continue;
-            if (s->place[n] == COPIED_WEIGHT)
-                held[s->param[n] * (uint32_t)s->ranks + (uint32_t)rank] = true;
+            if (s->place[n] == COPIED_WEIGHT) held[s->param[n] * (uint32_t)s->ranks + (uint32_t)rank] = true;
             for (int k = 0; m->nodes[n].op != OP_TOTAL && k < m->nodes[n].n_args; k++)
                 needed[model_arg(m, n, k)] = true;
         }
@@ -223,9 +224,8 @@ static int32_t usual_owner(const Lower *l, uint32_t p) {
 
 void stages_survey(Lower *l) {
     uint32_t ranks = (uint32_t)l->layout->pp, n = l->from->n_params;
-    bool *held = ARENA_ARRAY(l->plan->arena, bool, (size_t)n * ranks + 1);
-    int32_t *lowest = ARENA_ARRAY(l->plan->arena, int32_t, n + 1),
-            *owner = ARENA_ARRAY(l->plan->arena, int32_t, n + 1);
+    bool *held = ARENA_ARRAY(l->plan->arena, bool, (size_t)n *ranks + 1);
+    int32_t *lowest = ARENA_ARRAY(l->plan->arena, int32_t, n + 1), *owner = ARENA_ARRAY(l->plan->arena, int32_t, n + 1);
     Model *models[N_PROGRAMS];
     Stages stages[N_PROGRAMS];
     for (uint32_t p = 0; p < n; p++) lowest[p] = INT32_MAX;
@@ -247,8 +247,7 @@ void stages_survey(Lower *l) {
 
 bool lower_holds(const Lower *l, uint32_t param) {
     const Shared *shared = l->shared;
-    return !shared->held ||
-           shared->held[param * (uint32_t)l->layout->pp + (uint32_t)l->options->stage];
+    return !shared->held || shared->held[param * (uint32_t)l->layout->pp + (uint32_t)l->options->stage];
 }
 
 bool lower_owns(const Lower *l, uint32_t param) {

@@ -123,15 +123,6 @@ static void describe_adamw(Lower *l, int64_t n, Region masters) {
     lower_bind(l, adamw, "scalars", scalars, OPERAND_READ);
 }
 
-// A gradient on its way to another stage, where ranks will add theirs up.
-static bool is_sent(const Lower *l, uint32_t node) {
-    for (uint32_t i = 0; i < l->m->n_effects; i++) {
-        const Node *effect = model_at(l->m, l->m->effects[i]);
-        if (effect->op == OP_SEND && model_arg(l->m, l->m->effects[i], 0) == node) return true;
-    }
-    return false;
-}
-
 // Totals over the microbatches of this rank become those of all ranks that divide the tokens.
 static void sum_totals(Lower *l) {
     int32_t ranks = plan_group_size(l->plan, GROUP_dp);
@@ -139,9 +130,8 @@ static void sum_totals(Lower *l) {
     bool *varies = model_varies(l->m, l->arena);
     for (uint32_t b = 0, n = l->n_buffers; b < n; b++) {
         uint32_t node = l->buffers[b].node;
-        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)] ||
-            is_sent(l, node))
-            continue;
+        if (l->buffers[b].kind != BUFFER_TOTAL || !varies[model_arg(l->m, node, 0)]) continue;
+        if (l->m->nodes[node].attr.cross.order) continue; // another stage's gradient: there they meet
         const char *name =
             arena_printf(l->arena, "%s.total.parts", model_name(l->m, l->m->nodes[node].addr));
         uint32_t parts = lower_range(l, name, REGION_act, 0, l->buffers[b].bytes * ranks);

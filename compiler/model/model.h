@@ -59,7 +59,7 @@ typedef union Attr {
     int32_t k;                                 // tokens, labels, shift, top_k, one_hot, scatter, embed_w
     uint8_t set;                                                         // row_sum, row_max, n_valid
     uint8_t precision;                                                   // cast
-    struct { int32_t stage /* the other */; uint8_t lane /* PlanLane */, when /* CrossWhen */; uint32_t order; } cross; // send, recv
+    struct { int32_t stage /* the other */; uint8_t lane /* PlanLane */, when /* CrossWhen */, varies /* over ranks of a stage */; uint32_t order; } cross; // send, recv, total of a gradient
     uint32_t index;                            // param, state, constant, uniform (address), record, output
 } Attr;
 

@@ -223,7 +223,8 @@ bool *model_varies(const Model *m, Arena *arena) {
     for (uint32_t id = 1; id < m->n_nodes; id++) {
         const Node *n = &m->nodes[id];
         if (n->op == OP_ACROSS || n->op == OP_TOTAL) continue;
-        varies[id] = op_info[n->op].class == CLASS_GENERATOR && n->op != OP_INV_STEP;
+        varies[id] = (op_info[n->op].class == CLASS_GENERATOR && n->op != OP_INV_STEP) ||
+                     (n->op == OP_RECV && n->attr.cross.varies);
         for (int i = 0; i < n->n_args; i++) varies[id] |= varies[model_arg(m, id, i)];
     }
     return varies;

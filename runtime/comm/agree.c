@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ranks agree on outside of a plan: all go on with the same answer.
 #include <stdio.h>
+#include <unistd.h>
 
 #include "runtime/comm/comm.h"
 
@@ -92,4 +93,21 @@ Status comm_texts(Comm *comm, PlanGroup group, const char *own, Arena *arena, ch
     *texts = ARENA_ARRAY(arena, char *, n);
     for (int i = 0; i < n; i++) (*texts)[i] = all + i * length;
     return OK;
+}
+
+uint64_t comm_machine(void) {
+    char name[256] = "";
+    gethostname(name, sizeof name - 1);
+    return hash_bytes(name, strlen(name)).low;
+}
+
+Status comm_sum_here(Comm *comm, int64_t *value) {
+    typedef struct Here { uint64_t machine; int64_t value; } Here;
+    Here own = { comm_machine(), *value }, *all = memory_alloc(sizeof own * (size_t)comm->n_ranks);
+    Status status = comm->api->gather(comm, GROUP_world, &own, all, sizeof own);
+    *value = 0;
+    for (int i = 0; status == OK && i < comm->n_ranks; i++)
+        if (all[i].machine == own.machine) *value += all[i].value;
+    memory_free(all);
+    return status;
 }

@@ -148,6 +148,8 @@ bool comm_agreed(void);           // whether the last failure is one that all kn
 bool comm_tells(const Comm *comm, Status status);
 Status comm_first(Comm *comm, void *value, int64_t bytes);     // rank 0's, on all
 Status comm_sum(Comm *comm, PlanGroup group, int64_t *values, int n); // in place
+Status comm_sum_here(Comm *comm, int64_t *value);               // the same over the ranks of this machine
+uint64_t comm_machine(void); // equal for processes of one machine
 // Texts of the group's members, in the arena.
 Status comm_texts(Comm *comm, PlanGroup group, const char *own, Arena *arena, char ***texts);
 

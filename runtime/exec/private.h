@@ -67,7 +67,7 @@ struct Exec {
     Comm *comm, *own_comm;    // own: made here, of one rank
     Comm *host;               // among hosts; may be comm or own_comm
     Comm *gpus;               // made here where ranks are processes with GPUs; then it is comm
-    int n_here;               // ranks of this machine
+    int64_t n_here;               // ranks of this machine
     JitShare share;
     bool crosses;             // some instruction does
     Send *sends;

@@ -6,18 +6,9 @@
 
 #include "runtime/exec/private.h"
 
-static uint64_t machine(void) {
-    char name[256] = "";
-    gethostname(name, sizeof name - 1);
-    return hash_bytes(name, strlen(name)).low;
-}
-
 Status together_count(Exec *exec) {
-    Comm *comm = exec->host;
-    uint64_t own = machine(), *all = ARENA_ARRAY(exec->arena, uint64_t, comm->n_ranks);
-    TRY(comm->api->gather(comm, GROUP_world, &own, all, sizeof own));
-    for (int i = 0; i < comm->n_ranks; i++) exec->n_here += all[i] == own;
-    return OK;
+    exec->n_here = 1;
+    return comm_sum_here(exec->host, &exec->n_here);
 }
 
 // A launcher may have bound the rank to cores of its own; else it takes its part of all.
@@ -51,7 +42,7 @@ const JitShare *together_share(Exec *exec) {
     const char *cache = jit_cache_dir(exec->arena);
     exec->share = (JitShare){ .rank = exec->host->rank,
                               .n = exec->host->n_ranks,
-                              .place = hash_mix(machine(), hash_bytes(cache, strlen(cache)).low, 0),
+                              .place = hash_mix(comm_machine(), hash_bytes(cache, strlen(cache)).low, 0),
                               .cores = cores(exec),
                               .gather = share_gather,
                               .agree = share_agree,

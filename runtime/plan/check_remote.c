@@ -13,7 +13,7 @@
 //   a get                 write by its owner, put into this one
 //   the end               put, get: the memory may be given back
 //
-// This is proved by walking all rows in order, over the buffers of sym only. What ran before the
+// This is proved by walking all rows in order, over the buffers of sym only, each slot's by itself. What ran before the
 // program counts as having used all bytes in all ways.
 #include "runtime/plan/check.h"
 
@@ -24,8 +24,10 @@ typedef struct Moment {
     uint32_t instr;
 } Moment;
 
+// A buffer of sym in one slot, or in all of them.
 typedef struct Tenant {
     const PlanBuffer *buffer; // NULL: not of sym
+    int64_t begin, end;       // bytes
     uint8_t group;            // of its puts and gets
     bool remote;              // has some
     Moment touched, written, put, got; // the last ones: by the owner, by the owner, by all, by all
@@ -34,7 +36,8 @@ typedef struct Tenant {
 
 typedef struct Walk {
     const ProgramCheck *c;
-    Tenant *tenants; // by buffer
+    Tenant *tenants; // by buffer and slot
+    int32_t slots, slot; // of the row
     int64_t clock, met[N_GROUPS];
 } Walk;
 
@@ -58,24 +61,31 @@ Status check_remote_operand(const ProgramCheck *c, uint32_t number, const PlanOp
     return OK;
 }
 
+static Tenant *tenant_of(const Walk *walk, uint32_t buffer, int32_t slot) {
+    const PlanBuffer *at = &walk->c->program->buffers[buffer];
+    return &walk->tenants[(size_t)buffer * (size_t)walk->slots + (size_t)(at->n_further ? slot : 0)];
+}
+
 static Status find_groups(const Walk *walk) {
     const PlanProgram *program = walk->c->program;
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
         for (uint32_t k = 0; k < instr->n_operands; k++) {
             const PlanOperand *operand = &program->operands[instr->operands + k];
-            Tenant *tenant = &walk->tenants[operand->buffer];
+            Tenant *tenant = tenant_of(walk, operand->buffer, 0);
             if (!operand_is_remote(operand->mode)) continue;
             if (tenant->remote && tenant->group != operand->group)
                 REFUSE_REMOTE(walk->c, i, "expected \"%s\" to be reached by one group, found %s and %s",
                               tenant->buffer->name, plan_group_words[tenant->group],
                               plan_group_words[operand->group]);
-            tenant->remote = true;
-            tenant->group = operand->group;
+            for (int32_t slot = 0; slot < walk->slots; slot++) {
+                tenant_of(walk, operand->buffer, slot)->remote = true;
+                tenant_of(walk, operand->buffer, slot)->group = operand->group;
+            }
         }
     }
     for (uint32_t b = 0; b < program->n_buffers; b++)
-        if (walk->tenants[b].buffer && !walk->tenants[b].remote)
+        if (tenant_of(walk, b, 0)->buffer && !tenant_of(walk, b, 0)->remote)
             REFUSE("remote", "program \"%s\", buffer \"%s\": expected a put or a get of what lies in "
                              "sym, found none", program->name, program->buffers[b].name);
     return OK;
@@ -85,25 +95,29 @@ static Status find_groups(const Walk *walk) {
 static bool find_tenants(Walk *walk) {
     const PlanProgram *program = walk->c->program;
     Arena *scratch = walk->c->scratch;
-    bool any = false;
-    walk->tenants = ARENA_ARRAY(scratch, Tenant, program->n_buffers);
-    for (uint32_t a = 0; a < program->n_buffers; a++) {
-        const PlanBuffer *buffer = &program->buffers[a];
+    uint32_t n = 0, cap = 0, *found = NULL;
+    walk->slots = plan_slots(program);
+    walk->tenants = ARENA_ARRAY(scratch, Tenant, (size_t)program->n_buffers * (size_t)walk->slots);
+    for (uint32_t b = 0; b < program->n_buffers; b++) {
+        const PlanBuffer *buffer = &program->buffers[b];
         if (buffer->region != REGION_sym) continue;
-        any = true;
-        walk->tenants[a].buffer = buffer;
-        for (uint32_t b = 0; b <= a; b++) {
-            const PlanBuffer *other = walk->tenants[b].buffer;
-            if (!other || other->offset >= buffer->offset + buffer->bytes ||
-                buffer->offset >= other->offset + other->bytes)
-                continue;
-            Tenant *both[] = { &walk->tenants[a], &walk->tenants[b] };
-            *ARENA_PUSH(scratch, both[0]->others, both[0]->n_others, both[0]->cap_others) = b;
-            if (a == b) continue;
-            *ARENA_PUSH(scratch, both[1]->others, both[1]->n_others, both[1]->cap_others) = a;
+        for (int32_t slot = 0; slot < (buffer->n_further ? walk->slots : 1); slot++) {
+            Tenant *tenant = tenant_of(walk, b, slot);
+            tenant->buffer = buffer;
+            tenant->begin = plan_offset(buffer, slot);
+            tenant->end = tenant->begin + buffer->bytes;
+            *ARENA_PUSH(scratch, found, n, cap) = (uint32_t)(tenant - walk->tenants);
         }
     }
-    return any;
+    for (uint32_t a = 0; a < n; a++) {
+        for (uint32_t b = 0; b < n; b++) {
+            Tenant *at = &walk->tenants[found[a]];
+            const Tenant *other = &walk->tenants[found[b]];
+            if (other->begin >= at->end || at->begin >= other->end) continue;
+            *ARENA_PUSH(scratch, at->others, at->n_others, at->cap_others) = found[b];
+        }
+    }
+    return n > 0;
 }
 
 // Have all ranks that reach either buffer met since?
@@ -124,10 +138,9 @@ static Status expect_met(const Walk *walk, uint32_t number, const char *what, co
     REFUSE_REMOTE(walk->c, number,
                   "%s \"%s\" (bytes %lld..%lld): expected the ranks of %s to meet after the last %s "
                   "\"%s\" (bytes %lld..%lld), %s, found no barrier, gather or exchange between",
-                  what, at->buffer->name, (long long)at->buffer->offset,
-                  (long long)(at->buffer->offset + at->buffer->bytes), plan_group_words[at->group],
-                  before, other->buffer->name, (long long)other->buffer->offset,
-                  (long long)(other->buffer->offset + other->buffer->bytes), where);
+                  what, at->buffer->name, (long long)at->begin, (long long)at->end,
+                  plan_group_words[at->group], before, other->buffer->name, (long long)other->begin,
+                  (long long)other->end, where);
 }
 
 static Status check_put(const Walk *walk, uint32_t number, const Tenant *at) {
@@ -155,7 +168,7 @@ static Status check_get(const Walk *walk, uint32_t number, const Tenant *at) {
 }
 
 static Status walk_operand(Walk *walk, uint32_t number, const PlanOperand *operand) {
-    Tenant *at = &walk->tenants[operand->buffer];
+    Tenant *at = tenant_of(walk, operand->buffer, walk->slot);
     Moment now = { walk->clock, number };
     if (!at->buffer) return OK;
     if (operand->mode == OPERAND_PUT) {
@@ -193,9 +206,11 @@ static Status walk_instr(Walk *walk, uint32_t number) {
 // turn repeats is settled within the turn; since one that it does not, after the first meeting in it.
 static bool is_old(const PlanProgram *program, uint32_t r) {
     for (uint32_t i = 2; i <= 6; i += 2) {
-        if (r < i + 1 || program->rows[r - i].segment != program->rows[r].segment ||
-            program->rows[r - i - 1].segment != program->rows[r - 1].segment)
-            return false;
+        if (r < i + 1) return false;
+        for (uint32_t k = r - 1; k <= r; k++)
+            if (program->rows[k - i].segment != program->rows[k].segment ||
+                program->rows[k - i].slot != program->rows[k].slot)
+                return false;
     }
     return true;
 }
@@ -211,11 +226,12 @@ Status check_remote(const ProgramCheck *c) {
             r++; // whole turns
             continue;
         }
+        walk.slot = program->rows[r].slot;
         for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n; i++)
             TRY(walk_instr(&walk, (uint32_t)i));
     }
-    for (uint32_t b = 0; b < program->n_buffers; b++) {
-        const Tenant *at = &walk.tenants[b];
+    for (size_t i = 0; i < (size_t)program->n_buffers * (size_t)walk.slots; i++) {
+        const Tenant *at = &walk.tenants[i];
         if (!at->buffer) continue;
         TRY(expect_met(&walk, program->n_instrs, "end of", at, at, "put into", at->put));
         TRY(expect_met(&walk, program->n_instrs, "end of", at, at, "get from", at->got));

@@ -5,15 +5,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REFUSE_ROW(c, number, format, ...)                                                         \
+#define REFUSE_ROW(c, number, format, ...)                                                                             \
     REFUSE("rows", "program \"%s\", row %u: " format, (c)->program->name, number, __VA_ARGS__)
 
 // Segments of the body, in the order of the file; the rest runs once.
 typedef struct Body {
-    uint32_t first, n;      // rows
+    uint32_t first, n; // rows
     uint32_t segment, n_segments;
     int32_t batches;
-    uint32_t *at;           // [segments of the program][batches] row, UINT32_MAX: none yet
+    uint32_t *at; // [segments of the program][batches] row, UINT32_MAX: none yet
 } Body;
 
 static uint32_t *row_at(const Body *body, uint32_t segment, int32_t microbatch) {
@@ -27,7 +27,8 @@ static Status find_body(ProgramCheck *c, Body *body) {
     while (after < n - before && program->rows[n - 1 - after].microbatch < 0) after++;
     *body = (Body){ .first = before, .n = n - before - after, .segment = before };
     if (before + after > program->n_segments)
-        REFUSE("rows", "program \"%s\": expected at most a row for each of %u segments outside of microbatches, found %u",
+        REFUSE("rows",
+               "program \"%s\": expected at most a row for each of %u segments outside of microbatches, found %u",
                program->name, program->n_segments, before + after);
     body->n_segments = program->n_segments - before - after;
     for (uint32_t i = 0; i < before + after; i++) {
@@ -35,8 +36,8 @@ static Status find_body(ProgramCheck *c, Body *body) {
         uint32_t segment = i < before ? i : program->n_segments - after + i - before;
         if (program->rows[row].segment != segment || program->rows[row].slot)
             REFUSE_ROW(c, row, "expected segment \"%s\" in slot 0, found \"%s\" in slot %d",
-                       program->segments[segment].name,
-                       program->segments[program->rows[row].segment].name, program->rows[row].slot);
+                       program->segments[segment].name, program->segments[program->rows[row].segment].name,
+                       program->rows[row].slot);
     }
     body->batches = body->n_segments ? (int32_t)(body->n / body->n_segments) : 0;
     if ((int64_t)body->batches * body->n_segments != body->n || (body->n_segments && !body->batches))
@@ -55,12 +56,11 @@ static Status list_rows(ProgramCheck *c, Body *body) {
     for (uint32_t r = body->first; r < body->first + body->n; r++) {
         const PlanRow *row = &program->rows[r];
         if (row->segment < body->segment || row->segment >= body->segment + body->n_segments)
-            REFUSE_ROW(c, r, "expected a segment of microbatches, found \"%s\"",
-                       program->segments[row->segment].name);
+            REFUSE_ROW(c, r, "expected a segment of microbatches, found \"%s\"", program->segments[row->segment].name);
         int32_t expected = next[row->segment]++;
         if (row->microbatch != expected || expected >= body->batches)
-            REFUSE_ROW(c, r, "expected microbatch %d of segment \"%s\", found %d",
-                       expected, program->segments[row->segment].name, row->microbatch);
+            REFUSE_ROW(c, r, "expected microbatch %d of segment \"%s\", found %d", expected,
+                       program->segments[row->segment].name, row->microbatch);
         *row_at(body, row->segment, row->microbatch) = r;
     }
     return OK;
@@ -91,14 +91,13 @@ static Status check_slots(const ProgramCheck *c, const Body *body) {
 static void fill_precedes(ProgramCheck *c, const Body *body) {
     const PlanProgram *program = c->program;
     uint32_t n = program->n_segments;
-    c->precedes = ARENA_ARRAY(c->scratch, bool, (size_t)n * n + 1);
+    c->precedes = ARENA_ARRAY(c->scratch, bool, (size_t)n *n + 1);
     c->segment = ARENA_ARRAY(c->scratch, uint32_t, program->n_instrs + 1);
     for (uint32_t a = 0; a < n; a++) {
-        for (int32_t i = 0; i < program->segments[a].n; i++)
-            c->segment[program->segments[a].first + i] = a;
+        for (int32_t i = 0; i < program->segments[a].n; i++) c->segment[program->segments[a].first + i] = a;
         for (uint32_t b = 0; b < n; b++) {
-            bool inside = a >= body->segment && a < body->segment + body->n_segments &&
-                          b >= body->segment && b < body->segment + body->n_segments;
+            bool inside = a >= body->segment && a < body->segment + body->n_segments && b >= body->segment &&
+                          b < body->segment + body->n_segments;
             bool first = a < b;
             for (int32_t m = 0; inside && m < body->batches; m++) {
                 if (!m) first = true;
@@ -139,13 +138,15 @@ static Status check_step_segments(const ProgramCheck *c, const Body *body) {
         Kind kind;
         uint32_t chunk;
         if (!read_name(program->segments[s].name, &kind, &chunk))
-            REFUSE("rows", "program \"%s\", segment %u: expected forward, backward or wgrad with a number, found \"%s\"",
+            REFUSE("rows",
+                   "program \"%s\", segment %u: expected forward, backward or wgrad with a number, found \"%s\"",
                    program->name, s, program->segments[s].name);
         of[kind]++;
     }
     if (!of[KIND_FORWARD] || of[KIND_BACKWARD] != of[KIND_FORWARD] ||
         (of[KIND_WGRAD] && of[KIND_WGRAD] != of[KIND_FORWARD]))
-        REFUSE("rows", "program \"%s\": expected as many segments backward (and wgrad, if any) as forward, found %u, %u, %u",
+        REFUSE("rows",
+               "program \"%s\": expected as many segments backward (and wgrad, if any) as forward, found %u, %u, %u",
                program->name, of[KIND_BACKWARD], of[KIND_WGRAD], of[KIND_FORWARD]);
     for (uint32_t a = 1; a + 1 < n; a++)
         for (uint32_t b = 1; b + 1 < n; b++) {
@@ -153,11 +154,10 @@ static Status check_step_segments(const ProgramCheck *c, const Body *body) {
             uint32_t i = 0, j = 0;
             read_name(program->segments[a].name, &x, &i);
             read_name(program->segments[b].name, &y, &j);
-            bool before = i == j ? x < y
-                                 : x == y && x != KIND_WGRAD && (x == KIND_FORWARD ? i < j : i > j);
+            bool before = i == j ? x < y : x == y && x != KIND_WGRAD && (x == KIND_FORWARD ? i < j : i > j);
             if (before && !c->precedes[a * n + b])
-                REFUSE("rows", "program \"%s\": expected \"%s\" before \"%s\" in every microbatch",
-                       program->name, program->segments[a].name, program->segments[b].name);
+                REFUSE("rows", "program \"%s\": expected \"%s\" before \"%s\" in every microbatch", program->name,
+                       program->segments[a].name, program->segments[b].name);
         }
     return OK;
 }
@@ -168,8 +168,8 @@ Status check_pipelined_rows(ProgramCheck *c) {
     for (uint32_t r = 0; r < program->n_rows; r++)
         if (program->rows[r].segment >= program->n_segments || program->rows[r].slot < 0 ||
             (uint32_t)program->rows[r].slot >= program->n_rows)
-            REFUSE_ROW(c, r, "expected a segment below %u and a slot below the rows' number, found %u and %d", program->n_segments,
-                       program->rows[r].segment, program->rows[r].slot);
+            REFUSE_ROW(c, r, "expected a segment below %u and a slot below the rows' number, found %u and %d",
+                       program->n_segments, program->rows[r].segment, program->rows[r].slot);
     TRY(find_body(c, &body));
     TRY(list_rows(c, &body));
     TRY(check_slots(c, &body));
@@ -179,9 +179,7 @@ Status check_pipelined_rows(ProgramCheck *c) {
     c->phase = arena_alloc(c->scratch, program->n_instrs);
     for (uint32_t s = 0; s < program->n_segments; s++) {
         const PlanSegment *segment = &program->segments[s];
-        Phase phase = s < body.segment                     ? PHASE_BEFORE
-                      : s < body.segment + body.n_segments ? PHASE_BODY
-                                                           : PHASE_AFTER;
+        Phase phase = s < body.segment ? PHASE_BEFORE : s < body.segment + body.n_segments ? PHASE_BODY : PHASE_AFTER;
         memset(c->phase + segment->first, phase, (size_t)segment->n);
     }
     return OK;

@@ -13,8 +13,8 @@ typedef struct Walk {
     PlanLives *out;
     uint32_t *segment_of; // by instruction
     int32_t batches;
-    int32_t *row_at;      // by segment and microbatch (of a row outside microbatches: 0); -1: none
-    int64_t *sent_until;  // by row: what it sends is not written before
+    int32_t *row_at;     // by segment and microbatch (of a row outside microbatches: 0); -1: none
+    int64_t *sent_until; // by row: what it sends is not written before
 } Walk;
 
 static int32_t *row_of(const Walk *w, uint32_t segment, int32_t microbatch) {
@@ -49,8 +49,7 @@ static void find_sent(Walk *w) {
     int32_t slots = plan_slots(program);
     int64_t *next = ARENA_ARRAY(w->arena, int64_t, (size_t)program->n_segments * (size_t)slots + 1);
     w->sent_until = ARENA_ARRAY(w->arena, int64_t, program->n_rows + 1);
-    for (size_t i = 0; i < (size_t)program->n_segments * (size_t)slots; i++)
-        next[i] = w->out->row[program->n_rows];
+    for (size_t i = 0; i < (size_t)program->n_segments * (size_t)slots; i++) next[i] = w->out->row[program->n_rows];
     for (uint32_t r = program->n_rows; r-- > 0;) {
         const PlanRow *row = &program->rows[r];
         int64_t *of = &next[row->segment * (uint32_t)slots + (uint32_t)row->slot];
@@ -63,8 +62,7 @@ static void find_segments(Walk *w) {
     const PlanProgram *program = w->program;
     w->segment_of = ARENA_ARRAY(w->arena, uint32_t, program->n_instrs + 1);
     for (uint32_t s = 0; s < program->n_segments; s++)
-        for (int32_t i = 0; i < program->segments[s].n; i++)
-            w->segment_of[program->segments[s].first + i] = s;
+        for (int32_t i = 0; i < program->segments[s].n; i++) w->segment_of[program->segments[s].first + i] = s;
 }
 
 static void touch(Touch *of, int32_t instr, bool sent) {
@@ -83,8 +81,7 @@ static Touch *find_touches(Walk *w) {
         const PlanInstr *instr = &program->instrs[i];
         for (uint32_t k = 0; k < instr->n_operands; k++) {
             uint32_t buffer = program->operands[instr->operands + k].buffer;
-            touch(&touches[buffer * program->n_segments + w->segment_of[i]], (int32_t)i,
-                  instr->op == PLAN_send);
+            touch(&touches[buffer * program->n_segments + w->segment_of[i]], (int32_t)i, instr->op == PLAN_send);
         }
     }
     for (uint32_t b = 0; b < program->n_buffers; b++) {
@@ -127,7 +124,6 @@ void plan_lives(const PlanProgram *program, Region region, Arena *arena, PlanLiv
         PlanLife life;
         if (program->buffers[b].region != region) continue;
         for (int32_t m = 0; m < w.batches; m++)
-            if (life_in(&w, b, touches, m, &life))
-                *ARENA_PUSH(arena, out->items, out->n, out->cap) = life;
+            if (life_in(&w, b, touches, m, &life)) *ARENA_PUSH(arena, out->items, out->n, out->cap) = life;
     }
 }

@@ -351,5 +351,7 @@ void plan_lives(const PlanProgram *program, Region region, Arena *arena, PlanLiv
 
 /* check.c: what must hold of any plan, however it was made (shared with nobody who made it) */
 Status plan_check(const Plan *plan);
+// check_stages.c: of plans that pass it, one per stage: messages and calls of all pair up, nobody waits for ever.
+Status plan_check_stages(const Plan *const *plans, int32_t n);
 
 #endif

@@ -85,6 +85,13 @@ static int in_order(const void *left, const void *right) {
     return a->stage - b->stage;
 }
 
+static const Whole *whole_of(const Pieces *p, const char *name) {
+    for (uint32_t i = 0; i < p->n_wholes; i++)
+        if (!strcmp(p->wholes[i].name, name)) return &p->wholes[i];
+    return NULL;
+}
+
+// What several stages read is the first's that trains it; with the others it is a state.
 static Status list_wholes(Pieces *p, Arena *arena) {
     Text own = { 0 };
     describe(p->plan, &own);
@@ -95,11 +102,10 @@ static Status list_wholes(Pieces *p, Arena *arena) {
     for (int stage = 0; stage < stages; stage++) TRY(read_text(p, arena, texts[stage], stage));
     if (!p->n_wholes) return OK;
     qsort(p->wholes, p->n_wholes, sizeof *p->wholes, in_order);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < p->n_wholes; i++)
-        if (!kept || strcmp(p->wholes[kept - 1].name, p->wholes[i].name))
-            p->wholes[kept++] = p->wholes[i];
-    p->n_wholes = kept;
+    uint32_t n = p->n_wholes;
+    p->n_wholes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!whole_of(p, p->wholes[i].name)) p->wholes[p->n_wholes++] = p->wholes[i];
     return OK;
 }
 
@@ -144,12 +150,6 @@ const Tensor *pieces_tensors(const Pieces *pieces, int file, int *n) {
 }
 
 /* This rank's parts ---------------------------------------------------------------------------- */
-
-static const Whole *whole_of(const Pieces *p, const PlanParam *param) {
-    for (uint32_t i = 0; i < p->n_wholes; i++)
-        if (!strcmp(p->wholes[i].name, param->name)) return &p->wholes[i];
-    return NULL;
-}
 
 // Of what has copies on other ranks this is the first.
 static bool is_first(const Pieces *p, const PlanParam *param, const Whole *whole) {
@@ -196,8 +196,8 @@ const TensorPiece *pieces_list(const Pieces *p, const TrainMemory *memory, int f
     PieceList list = { .arena = arena };
     for (uint32_t i = 0; i < p->plan->n_params; i++) {
         const PlanParam *param = &p->plan->params[i];
-        const Whole *whole = whole_of(p, param);
-        if (whole->first[file] < 0 || (writing && !is_first(p, param, whole))) continue;
+        const Whole *whole = whole_of(p, param->name);
+        if ((file && param->is_state) || (writing && !is_first(p, param, whole))) continue;
         PlanPart part = part_of(p, param);
         add_pieces(p, param, whole, file, part,
                    memory_of(p, memory, param, file) + part.at / (int64_t)sizeof(float), &list);

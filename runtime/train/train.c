@@ -43,6 +43,7 @@ typedef struct Trainer {
     int64_t *sequences, n_sequences; // of this rank
     int64_t all_sequences, tokens_per_step; // of all
     int64_t targets;             // of the next step, of all
+    int64_t others;              // bytes of this machine's other ranks
     bool stopped;                // some rank was asked to end
     Status trouble;              // of this rank in the last step, if the others do not know of it
     MetricSet metrics;
@@ -160,6 +161,14 @@ static bool is_first(const Trainer *t) {
     return t->comm->rank == 0;
 }
 
+// Bytes that the other ranks of this machine will take.
+static Status count_others(Trainer *t) {
+    int64_t all = plan_peak(t->plan);
+    TRY(comm_sum_here(t->comm, &all));
+    t->others = all - plan_peak(t->plan);
+    return OK;
+}
+
 // What no other rank is needed for.
 static Status prepare(Trainer *t) {
     const Options *options = t->options;
@@ -170,7 +179,7 @@ static Status prepare(Trainer *t) {
     if (options->eval_interval && !plan_program(t->plan, "eval"))
         return status_fail(ERR_INPUT,
                            "the plan has no program 'eval', which --eval-interval needs");
-    TRY(memory_check(t->plan, memory_available()));
+    TRY(memory_check(t->plan, memory_available() - t->others));
     if (is_first(t)) {
         TRY(run_lock(t->job->run, &t->lock));
         memory_hold(&t->locked, unlock, t);
@@ -258,6 +267,7 @@ static Status start(Trainer *t) {
     if (!t->job->comm) t->own_comm = comm_self();
     t->comm = t->job->comm ? t->job->comm : t->own_comm;
     TRY(comm_mesh(t->comm, &t->plan->mesh));
+    TRY(count_others(t));
     TRY(comm_agree(t->comm, prepare(t)));
     TRY(comm_agree(t->comm, comm_keep(t->comm, t->job->run)));
     TRY(same_files(t));
@@ -270,7 +280,7 @@ static Status start(Trainer *t) {
     t->all_sequences = t->n_sequences * comm_members(t->comm, GROUP_dp);
     t->tokens_per_step = t->all_sequences * t->plan->sequence;
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
-    t->groups = optim_groups(t->arena, t->plan, &t->n_groups);
+    TRY(optim_groups(t->arena, t->plan, t->comm, &t->groups, &t->n_groups));
     if (options->peak > 0) t->flops = run_flops(t->job->run);
     TRY(metric_set_open(t->exec, t->program, t->arena, &t->metrics));
     t->main_loss = metrics_main_loss(t->metrics.metrics, t->metrics.n);

@@ -103,7 +103,7 @@ int metrics_main_loss(const PlanMetric *metrics, uint32_t n); // index of the lo
 // Parameters that share a multiplier of the learning rate and one of the decay. In the order of
 // their first parameters, so group 0 is the embedding's as a rule.
 typedef struct OptimGroup { double lr, decay; int64_t tensors, numbers; } OptimGroup;
-OptimGroup *optim_groups(Arena *arena, const Plan *plan, int *n);
+Status optim_groups(Arena *arena, const Plan *plan, Comm *comm, OptimGroup **out, int *n); // on all ranks
 void optim_groups_print(const OptimGroup *groups, int n, double decay, Text *out);
 void optim_groups_record(const OptimGroup *groups, int n, double lr, json_t *object);
 

@@ -17,6 +17,8 @@ typedef struct Case {
     bool turned;                 // experts on other ranks than in order
     bool bf16;
     uint8_t recompute;           // LayoutRecompute
+    int pp;                      // 0: 1
+    uint8_t schedule;            // LayoutSchedule
 } Case;
 static const Case cases[] = {
     { 2, 2, "moe.lua", NULL, "4", NULL, NULL, NULL, 2, false, false },
@@ -30,6 +32,9 @@ static const Case cases[] = {
     { 2, 2, "experts.lua", "some", "6", "2", "13", "true", 1, false, true },
     { 4, 2, "experts.lua", "some", "6", "3", "7", "true", 1, false, false, RECOMPUTE_NONE },
     { 4, 2, "moe.lua", NULL, "4", NULL, NULL, NULL, 2, true, false, RECOMPUTE_BLOCK },
+    // Several microbatches are under way: what is put for one has a place of its own.
+    { 2, 2, "experts.lua", "learned", "4", "2", "5", "false", 1, true, false, RECOMPUTE_CHEAP, 2, SCHEDULE_1F1B },
+    { 2, 2, "experts.lua", "some", "4", "2", "5", "false", 1, false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE },
 };
 
 static int32_t owners[8 * 8];    // of every layer
@@ -47,6 +52,12 @@ static WorldJob job_of(const Case *c) {
     job.layout.dp = c->dp;
     job.layout.ep = c->ep;
     job.layout.recompute = c->recompute;
+    if (c->pp) {
+        job.args[job.n_args++] = (SpecArg){ "layers", "2" };
+        job.layout.pp = c->pp;
+        job.layout.schedule = c->schedule;
+        job.microbatches = 3;
+    }
     if (!c->turned) return job;
     int32_t experts = atoi(c->count);
     for (int32_t i = 0; i < COUNT_OF(owners); i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
@@ -67,7 +78,7 @@ static void check_masters(const World *world) {
     for (uint32_t i = 0; i < world->n_params; i++) {
         const WorldParam *param = &world->params[i];
         for (int64_t k = 0; k < param->n; k++)
-            assert_int_equal(param->seen[k], param->is_state ? world->n_ranks : 1);
+            assert_int_equal(param->seen[k], param->is_state ? world->n_ranks / world->n_stages : 1);
     }
 }
 
@@ -79,8 +90,8 @@ static void compare(const Case *c, int steps, bool again) {
     const char *where = "", *heavy = "";
     double gradient = world_gradient_error(a, b, &where), loss = world_loss_error(a, b),
            weight = world_weight_error(a, b, &heavy);
-    printf("%s %s dp %d ep %d: gradients within %.2g (%s), losses within %.2g, weights after %d steps within "
-           "%.2g (%s)\n", c->spec, c->mode ? c->mode : "", c->dp, c->ep, gradient, where, loss, steps, weight,
+    printf("%s %s pp %d dp %d ep %d: gradients within %.2g (%s), losses within %.2g, weights after %d steps within "
+           "%.2g (%s)\n", c->spec, c->mode ? c->mode : "", c->pp ? c->pp : 1, c->dp, c->ep, gradient, where, loss, steps, weight,
            heavy);
     assert_true(gradient <= (c->bf16 ? 2e-2 : 1e-5));
     assert_true(loss <= (c->bf16 ? 1e-3 : 1e-6));

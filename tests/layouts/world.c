@@ -357,6 +357,7 @@ World *world_run(const WorldJob *job) {
     world->served = ARENA_ARRAY(arena, double, job->steps);
     world->dropped = ARENA_ARRAY(arena, double, job->steps);
     for (int stage = 0; stage < world->n_stages; stage++) world->plans[stage] = make_plan(job, &layout, stage);
+    if (plan_check_stages((const Plan *const *)world->plans, world->n_stages) != OK) fail_msg("%s", status_message());
     run_ranks(world, job, &layout);
     return world;
 }

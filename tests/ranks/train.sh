@@ -68,6 +68,11 @@ train 4 dp=4,ep=2 8 ep2 --microbatch 64
 close "$work/one" "$work/ep2"
 train 2 dp=2,params=fsdp 8 fsdp --microbatch 128
 close "$work/one" "$work/fsdp"
+train 2 pp=2 8 pp2 --microbatch 256
+close "$work/one" "$work/pp2"
+train 4 pp=2,dp=2,ep=2,schedule=zb 8 all --microbatch 128
+close "$work/one" "$work/all"
+cmp <(grep '^group' "$work/one.log") <(grep '^group' "$work/all.log")
 
 # Interrupted and resumed: the same bits.
 train 2 dp=2 4 again --microbatch 128
@@ -79,7 +84,7 @@ same "$work/again" "$work/straight" 8
 same "$work/again" "$work/straight" 4
 
 # On other ranks, and on one: the state is the layout's no more than the data's order is.
-for to in "4 dp=4" "1 dp=1" "2 dp=2" "2 dp=2,ep=2" "4 dp=4,params=fsdp"; do
+for to in "4 dp=4" "1 dp=1" "2 dp=2" "2 dp=2,ep=2" "4 dp=4,params=fsdp" "2 pp=2" "4 pp=2,dp=2,ep=2"; do
     n=${to% *} layout=${to#* }
     cp -r "$work/again" "$work/$layout"
     rm -rf "$work/$layout/checkpoints/step-8"
@@ -92,7 +97,7 @@ same "$work/again" "$work/dp=2" 8
 
 # Evaluated on the ranks that trained, and on one; sampled on one.
 bits() { sed -n 's/held out: \([0-9.]*\) bits.*/\1/p' <<<"$1"; }
-for run in 2:dp2 4:ep2 2:fsdp; do
+for run in 2:dp2 4:ep2 2:fsdp 4:all; do
     many=$(ranks "${run%:*}" "$moec" eval "$work/${run#*:}" 2>/dev/null)
     single=$("$moec" eval "$work/${run#*:}" 2>/dev/null)
     [[ -n $(bits "$many") && $(bits "$many") == "$(bits "$single")" ]] || fail "eval: '$many', '$single'"

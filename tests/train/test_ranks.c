@@ -89,6 +89,10 @@ static Plan *plan_of(Mesh mesh, int stage) {
                 if (mesh.map) to->owner = owners[mesh.ep == 4];
             }
         }
+    if (stage == 1) // reads the other stage's table
+        *ARENA_PUSH(plan->arena, plan->params, plan->n_params, plan->cap_params) = (PlanParam){
+            .name = "table", .is_state = true, .n_dims = 2, .dims = { 50, 3 }, .grad = -1, .number = 0,
+        };
     int64_t grads = 0, shards = 0, weights = 0;
     if (plan_ranks(plan) > 1) {
         add_bucket(plan, true, GROUP_edp, &grads, &shards);

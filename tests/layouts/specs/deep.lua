@@ -3,7 +3,7 @@
 -- token predicted, weights that the first and the last stage share.
 local m = require "moec"
 
-local layers, tied, depth = m.arg("layers", 5), m.arg("tied", true), m.arg("mtp", 1)
+local layers, tied, depth, skips = m.arg("layers", 5), m.arg("tied", true), m.arg("mtp", 1), m.arg("skips", true)
 
 local function block(i)
   return m.block {
@@ -27,7 +27,7 @@ return m.model {
       first = first or x
       local y = layer(x)
       if i == 2 then second = y end
-      if i > 2 then y = y + m.param("mix", { 12 }, { init = 0.5 }) * second + 0.1 * first end
+      if skips and i > 2 then y = y + m.param("mix", { 12 }, { init = 0.5 }) * second + 0.1 * first end
       return y
     end
   end),
