@@ -8,6 +8,8 @@ build=$1 n=$2
 shift 2
 command -v mpirun >/dev/null && [[ -e $build/moec-mpi.so ]] || { echo "no MPI here: skipped"; exit 77; }
 export MOEC_COMM_LIBRARY=$build/moec-mpi.so
+# Open MPI leaves memory behind at its end.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 options=(--oversubscribe --bind-to none)
 ((EUID != 0)) || options+=(--allow-run-as-root)
 # Ranks of one machine reach each other without a network; ones that wait let others run.

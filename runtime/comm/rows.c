@@ -23,7 +23,9 @@ typedef struct RowsWork {
     int64_t send_cap, receive_cap;
 } RowsWork;
 
+// There is something afterwards, even of no bytes.
 static void grow(char **at, int64_t *cap, int64_t bytes) {
+    bytes = max_i64(bytes, 64);
     if (bytes <= *cap) return;
     *at = memory_grow(*at, (size_t)bytes);
     *cap = bytes;
