@@ -42,8 +42,9 @@ for precision in fp32 bf16; do
     train "sm_80-$precision" $precision vgpu:sm_80
     train "sm_80-$precision-launches" $precision vgpu:sm_80 --graph=off
     train "sm_90a-$precision" $precision vgpu:sm_90a
+    train "sm_90a-$precision-launches" $precision vgpu:sm_90a --graph=off
     near "cpu-$precision" "sm_80-$precision" $bound
     near "cpu-$precision" "sm_90a-$precision" $bound
-    cmp "$work/sm_80-$precision.loss" "$work/sm_80-$precision-launches.loss"
+    for arch in sm_80 sm_90a; do cmp "$work/$arch-$precision.loss" "$work/$arch-$precision-launches.loss"; done
     awk 'NR == 1 { first = $1 } { last = $1 } END { exit last >= first }' "$work/sm_80-$precision.loss"
 done

@@ -183,6 +183,26 @@ static void blocks_wait_for_blocks(void **state) {
     for (uint32_t t = 0; t < 24 * 32; t++) assert_int_equal(out[t], 23 - t / 32);
 }
 
+// The last block frees all others, which wait for it: it has to be resident with them. A block takes 48
+// KiB of shared memory: 12 fit on the multiprocessors of these tests' device.
+#define WAIT_FOR_LAST                                                                              \
+    ".global .u32 flag;\n" ENTRY("k") ".shared .align 4 .b8 big[49152]; mov.u64 %rd3, flag; "      \
+                                      "mov.u32 %r2, %ctaid.x; mov.u32 %r3, %nctaid.x; "            \
+                                      "sub.u32 %r3, %r3, 1; setp.ne.u32 %p1, %r2, %r3; "           \
+                                      "@%p1 bra SPIN; mov.u32 %r4, 1; "                            \
+                                      "st.release.gpu.global.u32 [%rd3], %r4; bra END;\n"          \
+                                      "SPIN: ld.acquire.gpu.global.u32 %r4, [%rd3]; "              \
+                                      "setp.eq.u32 %p2, %r4, 0; @%p2 bra SPIN; END:" STORE("%r4")  \
+                                      "ret; }"
+static void blocks_wait_for_one_that_is_not_resident(void **state) {
+    Gpu *gpu = *state;
+    uint32_t out[12 * 32];
+    outputs(gpu, WAIT_FOR_LAST, 12, 32, out);
+    for (uint32_t t = 0; t < 12 * 32; t++) assert_int_equal(out[t], 1);
+    expect_fault(gpu, WAIT_FOR_LAST, 13, 32, VG_DEADLOCK,
+                 "(0 of 13 blocks have ended, 12 are resident at once)");
+}
+
 static void named_barriers(void **state) { // producers arrive, consumers sync; then a reduction
     Gpu *gpu = *state;
     uint32_t out[128];
@@ -312,6 +332,7 @@ int main(void) {
         cmocka_unit_test(switch_table),   cmocka_unit_test(calls),
         cmocka_unit_test(wrong_calls),
         cmocka_unit_test(lock_in_a_warp), cmocka_unit_test(blocks_wait_for_blocks),
+        cmocka_unit_test(blocks_wait_for_one_that_is_not_resident),
         cmocka_unit_test(named_barriers), cmocka_unit_test(warp_sync),
         cmocka_unit_test(misuse),         cmocka_unit_test(any_schedule),
         cmocka_unit_test(system_shared),
