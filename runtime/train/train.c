@@ -536,7 +536,7 @@ static Status conclude(Trainer *t) {
     TRY(evaluate(t, 0, &result));
     if (journal_picture(&t->journal, t->plan->model) != OK)
         progress_say(&t->progress, "warning: %s", status_message());
-    if (!t->job->results) return OK;
+    if (!t->job->results || !is_first(t)) return OK;
     Text text = { 0 };
     eval_print(&result, t->options->tokens == TOKENS_BYTES, &text);
     progress_say(&t->progress, "evaluated");

@@ -259,7 +259,7 @@ static void test_refusals(void **state) {
     root = model_op2(e.m, OP_DISPATCH, model_op1(e.m, OP_NEG, x), route);
     finish(&e, &root, 1);
     e.desc.body.row = ROW_R, e.desc.body.route = route;
-    refused(&e.desc, ERR_INTERNAL, "expected experts 4, got 0");
+    refused(&e.desc, ERR_INTERNAL, "expected experts that divide 4, got 0");
     e.desc.experts = 4;
     refused(&e.desc, ERR_INPUT, "the offsets of its route are not loaded");
     model_destroy(e.m);
