@@ -41,7 +41,7 @@ Exec *machine_exec(const Plan *plan, int threads, bool poison) {
     char device[32] = "cpu";
     if (!strncmp(plan->target, "cuda:", 5)) snprintf(device, sizeof device, "vgpu:%s", plan->target + 5);
     must(exec_create(plan, &(ExecOptions){ .device = device, .threads = threads, .poison = poison, .small_pages = true }, &exec));
-    must(exec_init(exec, 1)); // a GPU's memory holds nothing before
+    if (strcmp(device, "cpu")) must(exec_init(exec, 1)); // a GPU's memory holds nothing before
     return exec;
 }
 
