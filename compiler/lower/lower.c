@@ -206,6 +206,11 @@ static bool check_options(Lower *l) {
         diag_hint(l->from, "fewer slots, or more ranks along the pipeline");
         return false;
     }
+    if (l->layout->transport == TRANSPORT_BLOCKS && l->layout->ep > 1) {
+        lower_fail(l, 0, "no plan moves rows in blocks yet");
+        diag_hint(l->from, "transport=rows, with the ranks of ep on one node");
+        return false;
+    }
     l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;

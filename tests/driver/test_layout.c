@@ -60,6 +60,15 @@ static void of_many(void **state) {
     }
 }
 
+// What a layout may say and no plan does.
+static void blocks(void **state) {
+    (void)state;
+    Small small = small_make();
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2,transport=blocks",
+                           "--microbatch", "64"));
+    expect_error("no plan moves rows in blocks yet\n  hint: transport=rows");
+}
+
 static void files(void **state) {
     (void)state;
     Small small = small_make();
@@ -119,7 +128,7 @@ static void trains(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(of_one),   cmocka_unit_test(of_many), cmocka_unit_test(files),
+        cmocka_unit_test(of_one),   cmocka_unit_test(of_many), cmocka_unit_test(blocks), cmocka_unit_test(files),
         cmocka_unit_test(refusals), cmocka_unit_test(trains),
     };
     return cmocka_run_group_tests_name("layout", tests, NULL, NULL);
