@@ -151,7 +151,7 @@ static void softmax(void **state) {
     Text text = { 0 };
     size_t bytes = (size_t)ROWS * COLUMNS * 4;
     float *x = malloc(bytes), *y = malloc(bytes);
-    for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = (float)(i * 7919 % 1009) * 0.01f;
+    for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = (float)((int64_t)i * 7919 % 1009) * 0.01f;
     uint64_t params[2] = { gpu_put(&gpu, x, bytes), gpu_alloc(&gpu, bytes) };
     softmax_text(&text);
     gpu_load(&gpu, text_cstr(&text));
