@@ -8,7 +8,7 @@ source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$source"
-for run in {fp32,bf16}:sm_{80,89,90a,100a,103a,120a}; do
+for run in fp32:sm_{80,90a} bf16:sm_{80,89,90a,100a,103a,120a}; do
     arch=${run#*:}
     if ! "$build/moec" kernels models/tiny.lua --precision "${run%:*}" --arch "$arch" -o "$work/$arch-${run%:*}" \
         >"$work/log" 2>&1; then
