@@ -78,7 +78,7 @@ static bool *find_feeds(const Stages *s) {
     return feeds;
 }
 
-// What needs no layer waits for its readers: -1 for now.
+// What needs no layer is at -1 until place_floating knows its readers.
 static void place_forward(Stages *s) {
     const Model *m = s->m;
     const bool *feeds = find_feeds(s);
