@@ -198,7 +198,7 @@ function m.cluster(fields) end
 ---@field microbatch? size|false sequences that a rank computes at once; none: the run's
 ---@field recompute? "cheap"|"none"|"block"|list|false what backward computes again, of all layers or of each; none: the run's
 ---@field capacity? number|"dropless"|false room for rows over the even share of a rank; none: the spec's
----@field transport? "rows"|"blocks" how rows reach experts: one by one; in blocks: no plan does so yet ["rows"]
+---@field transport? "rows"|"blocks" how rows reach experts: one by one; in blocks, no plan yet ["rows"]
 ---@field placement? function|false (layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)
 ---@field precision? list rules { addresses, precision } for what the spec leaves open [{}]
 ---@param fields? layout.fields

@@ -43,7 +43,7 @@ m.layout = m.define("layout", {
   { "recompute", '"cheap"|"none"|"block"|list', false,
     doc = "what backward computes again, of all layers or of each; none: the run's" },
   { "capacity", 'number|"dropless"', false, doc = "room for rows over the even share of a rank; none: the spec's" },
-  { "transport", '"rows"|"blocks"', "rows", doc = "how rows reach experts: one by one; in blocks: no plan does so yet" },
+  { "transport", '"rows"|"blocks"', "rows", doc = "how rows reach experts: one by one; in blocks, no plan yet" },
   { "placement", "function", false,
     doc = "(layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)" },
   { "precision", "list", {}, doc = "rules { addresses, precision } for what the spec leaves open" },

@@ -93,7 +93,7 @@ enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SE
     X(capacity, CAPACITY, capacity, 1 << 20, "",                                                   \
       "room for rows over the even share of a rank, or dropless; the spec's if not given")         \
     X(transport, CHOICE, transport, 0, "rows|blocks",                                              \
-      "how rows reach experts: one by one; in blocks: no plan does so yet")
+      "how rows reach experts: one by one; in blocks, no plan yet")
 
 typedef enum LayoutField {
 #define X(name, ...) LAYOUT_##name,
