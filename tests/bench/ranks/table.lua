@@ -17,7 +17,7 @@ end
 local BYTES_PER_FLOP = 900e9 / 2250e12
 
 local size = quick and { layers = 3, sequence = 128, sequences = 2, microbatches = 2, experts = { 8, 32 }, ranks = { 2 } }
-  or { layers = 8, sequence = 1024, sequences = 8, microbatches = 2, experts = { 8, 128 }, ranks = { 2, 4 } }
+  or { layers = 8, sequence = 1024, sequences = 8, microbatches = 8, experts = { 8, 128 }, ranks = { 2, 4 } }
 
 local function output(command)
   local pipe <close> = assert(io.popen(command, "r"))
