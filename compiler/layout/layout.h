@@ -21,6 +21,9 @@ typedef enum LayoutTransport { TRANSPORT_ROWS, TRANSPORT_BLOCKS } LayoutTranspor
 // What backward computes again: row operations where that saves memory, nothing, or all of a layer.
 typedef enum LayoutRecompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE, RECOMPUTE_BLOCK } LayoutRecompute;
 
+// Globs over addresses of parameters, and the Precision of their contractions.
+typedef struct LayoutPrecision { const char *addresses; uint8_t precision; } LayoutPrecision;
+
 typedef struct Layout {
     int32_t pp, dp, ep;
     uint8_t schedule;             // LayoutSchedule
@@ -37,6 +40,8 @@ typedef struct Layout {
                                   // INFINITY: none is dropped
     int32_t *placement;           // [layers][experts]: the rank of axis ep that holds it, count / ep on each;
     int32_t experts;              // row length of placement. NULL: expert e on rank e / (count / ep)
+    LayoutPrecision *precision;   // rules of a file, in its order; the model they were read for has them
+    int32_t n_precision;
 } Layout;
 
 /* layout.c: arithmetic */
@@ -110,8 +115,10 @@ void layout_settle(Layout *layout, uint32_t given);
 // Fields that the text does not name keep what *layout says.
 Status layout_parse(const char *text, Arena *arena, Layout *layout);
 // The short form, canonical: fields in the order of the table, those that layout_single() has left out
-// (dp never). What it cannot say, placement, is left out.
+// (dp never). What it cannot say, placement and precision, is left out.
 void layout_print(const Layout *layout, Text *out);
+// lua.c: a file of Lua that gives the layout back, after `local m = require "moec"`; all of it.
+void layout_print_lua(const Layout *layout, int32_t n_layers /* rows of placement */, Text *out);
 void layout_help(Text *out);      // a line per field: "pp=N", what it says
 void layout_reference(Text *out); // the same as rows of a Markdown table
 

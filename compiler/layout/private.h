@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What check.c and nearest.c share: the facts about a model that rules ask for.
+// What the files of this room share: the facts about a model that rules ask for; a field as text.
 #ifndef MOEC_LAYOUT_PRIVATE_H
 #define MOEC_LAYOUT_PRIVATE_H
 
@@ -34,5 +34,10 @@ double layout_rows_of(const Facts *facts, const Layout *layout, const RouteFact 
 
 // The nearest layout that keeps every rule; false: there is none of that number of ranks.
 bool layout_nearest(const Facts *facts, const Layout *from, Arena *arena, Layout *out);
+
+/* text.c: a field of the short form */
+
+bool layout_leaves_out(const Layout *layout, LayoutField field); // it has what a layout has that says nothing
+void layout_print_value(const Layout *layout, LayoutField field, Text *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "compiler/layout/layout.h"
+#include "compiler/layout/private.h"
 
 typedef enum FieldKind { FIELD_SIZE, FIELD_CHOICE, FIELD_COUNTS, FIELD_POLICY, FIELD_CAPACITY } FieldKind;
 
@@ -219,7 +219,7 @@ Status layout_parse(const char *text, Arena *arena, Layout *layout) {
 
 /* Printing ------------------------------------------------------------------------------------- */
 
-static bool is_left_out(const Layout *layout, LayoutField field) {
+bool layout_leaves_out(const Layout *layout, LayoutField field) {
     Layout single = layout_single();
     switch (fields[field].kind) {
     case FIELD_SIZE:
@@ -237,7 +237,7 @@ static bool is_left_out(const Layout *layout, LayoutField field) {
     return true;
 }
 
-static void print_value(const Layout *layout, LayoutField field, Text *out) {
+void layout_print_value(const Layout *layout, LayoutField field, Text *out) {
     char word[LONGEST_WORD];
     switch (fields[field].kind) {
     case FIELD_SIZE: text_printf(out, "%d", *(int32_t *)member(layout, field)); break;
@@ -264,9 +264,9 @@ static void print_value(const Layout *layout, LayoutField field, Text *out) {
 void layout_print(const Layout *layout, Text *out) {
     bool first = true;
     for (LayoutField field = 0; field < N_LAYOUT_FIELDS; field++) {
-        if (is_left_out(layout, field)) continue;
+        if (layout_leaves_out(layout, field)) continue;
         text_printf(out, "%s%s=", first ? "" : ",", layout_field_name[field]);
-        print_value(layout, field, out);
+        layout_print_value(layout, field, out);
         first = false;
     }
 }

@@ -225,17 +225,22 @@ static void read_rule(Spec *S, Place place, lua_Integer number, PrecisionRule *r
                 rule->pattern, describe(L, -1));
 }
 
-static void read_precision(Spec *S, int block) {
+static void read_precision(Spec *S, const LayoutJob *job, int block) {
     lua_State *L = S->L;
+    Layout *layout = job->layout;
     Place place = is_block(L, block)->place;
     PrecisionRule rule = { .place = place,
                            .by_layout = ARENA_ARRAY(S->arena, bool, S->m->n_params + 1) };
     block_field(L, block, "precision");
     lua_Integer n = luaL_len(L, -1);
+    layout->precision = ARENA_ARRAY(job->arena, LayoutPrecision, n + 1);
+    layout->n_precision = 0;
     for (lua_Integer i = 1; i <= n; i++) {
         int top = lua_gettop(L);
         lua_geti(L, -1, i);
         read_rule(S, place, i, &rule);
+        layout->precision[layout->n_precision++] =
+            (LayoutPrecision){ arena_strdup(job->arena, rule.pattern), rule.precision };
         rules_match(S, rule.pattern, place, "layout.precision", apply_precision, &rule);
         lua_settop(L, top);
     }
@@ -249,5 +254,5 @@ void layout_read(Spec *S, const LayoutJob *job) {
     given |= read_fields(S, job, block);
     layout_settle(job->layout, given);
     read_placement(S, job, block);
-    read_precision(S, block);
+    read_precision(S, job, block);
 }

@@ -191,6 +191,40 @@ static void mistakes(void **state) {
     refuse("return io", "'io' is not available in a spec");
 }
 
+// What is written from a layout gives the layout, and the same text, back.
+static void written(void **state) {
+    (void)state;
+    static const char *const cases[] = {
+        "return m.layout {}",
+        "return m.layout { mesh = { 'dp=8', 'ep=2' }, params = 'fsdp', expert_params = 'resident' }",
+        "return m.layout { mesh = { 'pp=3', 'dp=4' }, schedule = 'zb', stages = { 1, 1, 1 }, microbatch = 2,\n"
+        "  recompute = { 'none', 'block', 'cheap' }, capacity = 1.1875 }",
+        "return m.layout { mesh = { 'pp=1' }, stages = { 3 }, recompute = 'block', capacity = 'dropless' }",
+        "return m.layout { mesh = { 'dp=4', 'ep=4' },\n"
+        "  placement = function(layer, expert) return (expert * 3 + layer) % 4 end,\n"
+        "  precision = { { '*.experts.*, *.w_o', 'fp32' }, { 'layers.3.ffn.experts.w_in', 'bf16' } } }",
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Case first = accept(cases[i]);
+        Text file = { 0 }, again = { 0 }, text[2] = { { 0 }, { 0 } };
+        layout_print_lua(&first.layout, first.m->n_layers, &file);
+        Case second = accept(text_cstr(&file) + strlen("local m = require \"moec\"\n"));
+        layout_print_lua(&second.layout, second.m->n_layers, &again);
+        assert_string_equal(text_cstr(&again), text_cstr(&file));
+        layout_print(&first.layout, &text[0]);
+        layout_print(&second.layout, &text[1]);
+        assert_string_equal(text_cstr(&text[1]), text_cstr(&text[0]));
+        assert_int_equal(second.layout.experts, first.layout.experts);
+        if (first.layout.placement)
+            assert_memory_equal(second.layout.placement, first.layout.placement, sizeof(int32_t) * 3 * 12);
+        for (uint32_t p = 0; p < first.m->n_params; p++)
+            assert_int_equal(second.m->params[p].precision, first.m->params[p].precision);
+        finish(&first);
+        finish(&second);
+        text_finish(&file), text_finish(&again), text_finish(&text[0]), text_finish(&text[1]);
+    }
+}
+
 // The one that docs/layouts.md shows.
 static void page(void **state) {
     (void)state;
@@ -228,7 +262,7 @@ int main(void) {
         cmocka_unit_test(fields),    cmocka_unit_test(leaves_the_rest),
         cmocka_unit_test(placement), cmocka_unit_test(precision),
         cmocka_unit_test(mistakes),  cmocka_unit_test(same_fields),
-        cmocka_unit_test(page),
+        cmocka_unit_test(written),   cmocka_unit_test(page),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
