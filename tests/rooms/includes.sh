@@ -19,6 +19,7 @@ declare -A may=(
     [compiler/spec]="runtime/base compiler/model compiler/layout"
     [compiler/kernel]="runtime/base runtime/plan compiler/model"
     [compiler/codegen]="runtime/base runtime/plan runtime/jit compiler/model compiler/kernel"
+    [compiler/cost]="runtime/base runtime/plan compiler/model compiler/kernel compiler/layout"
     [compiler/layout]="runtime/base runtime/plan compiler/model"
     [compiler/lower]="runtime/base runtime/plan compiler/layout compiler/model compiler/kernel"
     [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/comm runtime/exec runtime/train compiler/model compiler/spec compiler/layout compiler/lower"

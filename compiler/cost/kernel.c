@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Seconds of one kernel. The shapes of tiles that are tried stand for the variants among which a library or
+// a tuner chooses; the best one counts.
+#include <math.h>
+
+#include "compiler/cost/cost.h"
+
+/* From descriptions ---------------------------------------------------------------------------- */
+
+static bool reads_rows_elsewhere(const RowBody *body) {
+    for (uint32_t i = 0; i < body->n_loads; i++) {
+        if (body->loads[i].what == WHAT_SLOT_OF_ROW || body->loads[i].what == WHAT_ROW_OF_SLOT) return true;
+    }
+    return false;
+}
+
+static CostRemote remote_of(const RowBody *body) {
+    for (uint32_t i = 0; i < body->n_stores; i++) {
+        if (body->stores[i].apart) return COST_PUTS;
+    }
+    for (uint32_t i = 0; i < body->n_loads; i++) {
+        if (body->loads[i].apart) return COST_GETS;
+    }
+    return COST_HERE;
+}
+
+static void of_row(const KernelDesc *d, double load, CostKernel *out) {
+    out->remote = remote_of(&d->body);
+    out->class = out->remote || reads_rows_elsewhere(&d->body) ? COST_move : COST_row;
+    if (d->body.row == ROW_R) {
+        out->bytes *= load;
+        out->flops *= load;
+    }
+}
+
+static double columns(const KernelDesc *d) {
+    double n = 0;
+    for (int i = 0; i < d->parts && d->parts > 1; i++) n += (double)d->part_n[i];
+    return n > 0 ? n : (double)d->n;
+}
+
+static void of_product(const KernelDesc *d, double load, CostKernel *out) {
+    double rows = (double)d->rows * (d->experts ? load : 1), each = d->each > 1 ? d->each : 1;
+    double mid = d->mid > 1 ? d->mid : 1;
+    out->class = d->experts ? COST_experts : COST_dense;
+    out->groups = (d->experts ? d->experts : 1) * each;
+    double m = rows * mid * each, n = columns(d), k = d->k;
+    out->post = d->body.n_stores > 0;
+    if (d->family == FAMILY_MATMUL) {
+        out->m = m, out->n = n, out->k = k;
+    } else if (d->family == FAMILY_MATMUL_T) {
+        out->role = COST_DGRAD;
+        out->m = m, out->n = k, out->k = n;
+    } else {
+        out->role = COST_WGRAD;
+        out->m = k, out->n = n, out->k = m;
+    }
+    // Of experts' rows only those that exist are read and written; weights are, all the same.
+    if (d->experts && load != 1) {
+        double weights = (d->family == FAMILY_MATMUL_W ? 4.0 : d->precision == PRECISION_FP32 ? 4.0 : 2.0) *
+                         out->groups * n * k;
+        double of_rows = fmax(out->bytes - weights, 0);
+        out->bytes -= of_rows * (1 - load);
+        out->flops *= load;
+    }
+}
+
+void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
+    *out = (CostKernel){ .class = COST_row, .precision = d->precision ? d->precision : PRECISION_FP32,
+                         .groups = 1, .flops = d->flops, .bytes = d->bytes };
+    switch (d->family) {
+    case FAMILY_MATMUL:
+    case FAMILY_MATMUL_T:
+    case FAMILY_MATMUL_W: of_product(d, load, out); return;
+    case FAMILY_ATTEND:
+    case FAMILY_ATTEND_GRAD:
+        out->class = COST_attention;
+        out->role = d->family == FAMILY_ATTEND ? COST_FORWARD : COST_DGRAD;
+        out->m = (double)d->rows;
+        out->n = d->window > 0 && d->window < d->sequence ? d->window : (double)d->sequence;
+        out->k = (double)d->heads * (d->qk + d->v);
+        return;
+    case FAMILY_ROUTE:
+    case FAMILY_ROUTE_RANKS:
+    case FAMILY_COUNT: out->class = COST_move; return;
+    case FAMILY_SUMSQ:
+    case FAMILY_CLIP:
+    case FAMILY_ADAMW:
+    case FAMILY_REDUCE: out->class = COST_optimizer; return;
+    case FAMILY_ROW: of_row(d, load, out); return;
+    default: return;
+    }
+}
+
+/* Products ------------------------------------------------------------------------------------- */
+
+// Seconds of arithmetic of `groups` products of [m, k] x [k, n] in tiles of tm x tn, each cut `cuts` times
+// along k.
+static double tiled_s(const CostDevice *dev, const CostMatmul *p, double reach, double depth, double groups,
+                      double m, double n, double k, double tm, double tn, double cuts) {
+    double tiles = groups * ceil(m / tm) * ceil(n / tn) * cuts, rounds = ceil(tiles / dev->units), part = k / cuts;
+    double edge = 1 + p->edge * (1 / tm + 1 / tn);
+    double s = rounds * dev->units * 2 * tm * tn * (part + depth) / (p->flop_per_s * reach) * edge;
+    if (cuts > 1) s += groups * m * n * 4 * cuts / (dev->bytes_per_s * dev->stream);
+    return s;
+}
+
+static double product_s(const CostDevice *dev, const CostMatmul *p, const CostKernel *kernel) {
+    bool experts = kernel->class == COST_experts, wgrad = kernel->role == COST_WGRAD;
+    double groups = fmax(kernel->groups, 1);
+    double m = wgrad ? kernel->m : kernel->m / groups, k = wgrad ? kernel->k / groups : kernel->k, n = kernel->n;
+    if (!(m > 0 && n > 0 && k > 0)) return 0;
+    double reach = p->reach * (experts ? p->experts : 1), depth = experts ? p->experts_depth_k : p->depth_k;
+    static const struct { double m, n; } part[] = { { 1, 1 }, { .5, 1 }, { .5, .5 }, { .25, .5 }, { .25, .25 },
+                                                    { .25, 1 }, { .125, 1 }, { .0625, 1 } };
+    double best = INFINITY;
+    for (int i = 0; i < COUNT_OF(part); i++) {
+        double tm = fmax(p->tile_m * part[i].m, 1), tn = fmax(p->tile_n * part[i].n, 1);
+        for (double cuts = 1; cuts <= 8 && (cuts == 1 || (groups == 1 && k / cuts >= 256)); cuts *= 2)
+            best = fmin(best, tiled_s(dev, p, reach, depth, groups, m, n, k, tm, tn, cuts));
+    }
+    return best;
+}
+
+// MXFP8 halves what a product of bf16 reads of its operands.
+static double product_bytes(const CostKernel *kernel) {
+    if (kernel->precision != PRECISION_MXFP8) return kernel->bytes;
+    double groups = fmax(kernel->groups, 1);
+    double weights = kernel->role == COST_WGRAD ? kernel->k * kernel->n : groups * kernel->n * kernel->k;
+    double left = kernel->m * kernel->k;
+    return fmax(kernel->bytes - (left + weights) * (1 - 1.0 / 32), 0);
+}
+
+static double product_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
+    const CostMatmul *p = &dev->matmul[kernel->precision];
+    if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_FP32];
+    if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_BF16];
+    double arithmetic = product_s(dev, p, kernel);
+    double traffic = product_bytes(kernel) / (dev->bytes_per_s * dev->stream);
+    double s = fmax(fmax(arithmetic, kernel->flops / p->flop_per_s), traffic) + dev->launch_s;
+    if (p->quantise_bytes > 0)
+        s += kernel->m * kernel->k * p->quantise_bytes / (dev->bytes_per_s * dev->stream) + p->quantise_s;
+    return s;
+}
+
+/* All ------------------------------------------------------------------------------------------ */
+
+static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
+    const CostMatmul *p = &dev->matmul[kernel->precision == PRECISION_FP32 ? PRECISION_FP32 : PRECISION_BF16];
+    if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_BF16];
+    double share = cost_curve(&dev->attention[kernel->role != COST_FORWARD], kernel->n);
+    if (share <= 0) share = 0.5 * p->reach;
+    double traffic = kernel->bytes / (dev->bytes_per_s * dev->stream);
+    return fmax(kernel->flops / (p->flop_per_s * share), traffic) + dev->launch_s;
+}
+
+double cost_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
+    switch ((CostClass)kernel->class) {
+    case COST_dense:
+    case COST_experts: return product_kernel_s(dev, kernel);
+    case COST_attention: return attention_s(dev, kernel);
+    case COST_move:
+        if (kernel->remote) return dev->launch_s;
+        return kernel->bytes / (dev->bytes_per_s * dev->move) + dev->launch_s;
+    case COST_optimizer: return kernel->bytes / (dev->bytes_per_s * dev->adam) + dev->launch_s;
+    default: return kernel->bytes / (dev->bytes_per_s * dev->stream) + dev->launch_s;
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model as a search sees it: parts (classes of equal layers, what precedes them, what follows them), and for
+// each part and choice its seconds and bytes on one rank. Looking up is cheap; everything is per microbatch or
+// per step as said. Who makes one: compiler/search/probe.h, from probe plans. Tests make their own.
+#ifndef MOEC_COST_PROFILE_H
+#define MOEC_COST_PROFILE_H
+
+#include "compiler/cost/cost.h"
+#include "compiler/layout/layout.h"
+
+// What changes seconds and bytes of a part. How many ranks divide parameters is not here: see cost_state.
+typedef struct CostChoice {
+    int32_t microbatch;           // sequences
+    int32_t ep;                   // innermost: ranks 1 apart
+    uint8_t precision;            // PRECISION_BF16, PRECISION_MXFP8 (known to the model only), PRECISION_FP32
+    uint8_t recompute;            // LayoutRecompute
+    uint8_t transport;            // LayoutTransport
+    uint8_t params, expert_params; // LayoutParams: fsdp gathers into transient memory
+    uint8_t routing;              // CostRouting
+    double capacity;              // 0: the spec's
+} CostChoice;
+
+#define COST_PASSES(X) X(forward) X(dgrad) X(wgrad) X(again)
+typedef enum CostPass {
+#define X(name) PASS_##name,
+    COST_PASSES(X)
+#undef X
+    N_COST_PASSES
+} CostPass; // again: what backward computes once more; before dgrad
+
+// Of a part, on one rank.
+typedef struct CostPart {
+    double s[N_COST_PASSES][N_COST_CLASSES]; // kernels of one microbatch, at the busiest rank's load
+    double imbalance_s[N_COST_PASSES];       // of these, what even loads would not take
+    double rows_s[N_COST_PASSES];            // dispatch and combine, nothing hidden
+    double flops;                            // of the model, of one microbatch, forward and backward
+    int64_t saved_bytes;                     // between a microbatch's forward and backward
+    int64_t transient_bytes;                 // most besides, while a microbatch is computed here
+    int64_t window_bytes;                    // of the above saved: memory that other ranks reach (sym)
+    // Numbers of parameters. Of matrices, which kernels read packed in two orders, and others, read as they are.
+    double dense_matrix, dense_other;        // held by all ranks of dp
+    double expert_matrix, expert_other;      // of this rank's experts; held by dp / ep ranks
+} CostPart;
+
+typedef struct CostProfile CostProfile;
+struct CostProfile {
+    const char *model;
+    int32_t n_layers, sequence, vocab, width;
+    int32_t n_classes;
+    const int32_t *class_of;   // [n_layers]: 0 .. n_classes - 1
+    double experts, top_k;     // of the layer with most experts; 0: none
+    double capacity;           // what the spec says; INFINITY: dropless
+    double flops_per_token;    // of training, forward and backward, without recomputation
+    // Part p: a class, n_classes: before the first layer, n_classes + 1: after the last one. False: that choice
+    // is impossible (ep does not divide experts).
+    bool (*part)(const CostProfile *profile, int32_t part, const CostChoice *choice, CostPart *out);
+    void *user;
+};
+static inline int32_t cost_part_before(const CostProfile *p) { return p->n_classes; }
+static inline int32_t cost_part_after(const CostProfile *p) { return p->n_classes + 1; }
+
+// How a stack keeps and moves parameters, in bytes a number: moec's own, or another's for comparison.
+typedef struct CostStack {
+    const char *name;
+    double master;             // master and moments, divided over the ranks that have the parameter: 12
+    double gradient;           // 4; divided where sharded
+    double weight;             // what kernels read, per order, of matrices: 2 in bf16
+    int32_t orders;            // 2
+    double other;              // what kernels read of other parameters: 4
+    double gathered, exchanged; // bytes a number that cross ranks: weights 4, gradients 4
+    double shard_traffic;      // of memory, in a step, per number of a rank's shard: AdamW 28, norm 4, sums 4
+    double whole_traffic;      // per number that a rank holds: gradients' parts 4, packing 2 x (4 + 2)
+} CostStack;
+extern const CostStack cost_stack_moec; // bf16
+
+// Bytes of parameters of a part that lie on a rank all the time (docs/layouts.md, "Where parameters live").
+int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);
+// Bytes that a fsdp part has gathered while it is used (also in transient_bytes' place, added to it).
+int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice);
+// Seconds of crossing ranks for parameters, nothing hidden: *step once a step (resident), *microbatch each
+// time a microbatch passes forward and backward (fsdp), and the optimizer's arithmetic.
+void cost_state_s(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
+                  const CostChoice *choice, int32_t dp, double *step_s, double *microbatch_s,
+                  double *optimizer_s);
+
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where parameters live and what that costs: docs/layouts.md in numbers.
+#include <math.h>
+
+#include "compiler/cost/profile.h"
+
+const CostStack cost_stack_moec = { .name = "moec", .master = 12, .gradient = 4, .weight = 2, .orders = 2,
+                                    .other = 4, .gathered = 4, .exchanged = 4, .shard_traffic = 36,
+                                    .whole_traffic = 16 };
+
+static double weight_bytes(const CostStack *stack, const CostChoice *choice) {
+    if (choice->precision == PRECISION_MXFP8) return 1 + 1.0 / 32; // elements and scales of 32
+    return choice->precision == PRECISION_FP32 ? 4 : stack->weight;
+}
+
+static double bytes_of(const CostStack *stack, const CostChoice *choice, double matrix, double other, bool fsdp,
+                       double ranks) {
+    double numbers = matrix + other;
+    if (fsdp && ranks > 1) return numbers * (stack->master + stack->gradient) / ranks;
+    double read = matrix * weight_bytes(stack, choice) * stack->orders;
+    if (ranks > 1) read += other * stack->other; // one rank reads its masters
+    return numbers * (stack->master / ranks + stack->gradient) + read;
+}
+
+static double expert_ranks(const CostChoice *choice, int32_t dp) {
+    return fmax(dp / (choice->ep > 0 ? choice->ep : 1), 1);
+}
+
+int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp) {
+    double bytes = bytes_of(stack, choice, part->dense_matrix, part->dense_other, choice->params, dp) +
+                   bytes_of(stack, choice, part->expert_matrix, part->expert_other, choice->expert_params,
+                            expert_ranks(choice, dp));
+    return (int64_t)ceil(bytes);
+}
+
+int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice) {
+    double bytes = 0, weight = weight_bytes(stack, choice);
+    if (choice->params)
+        bytes += part->dense_matrix * (stack->gathered + weight) + part->dense_other * stack->gathered;
+    if (choice->expert_params)
+        bytes += part->expert_matrix * (stack->gathered + weight) + part->expert_other * stack->gathered;
+    return (int64_t)ceil(bytes);
+}
+
+typedef struct Seconds { double step, microbatch, optimizer; } Seconds;
+
+static void add_group(const CostCluster *cluster, const CostStack *stack, double numbers, bool fsdp,
+                      CostGroup group, Seconds *s) {
+    if (numbers <= 0) return;
+    double gather = cost_collective_s(cluster, COLLECTIVE_gather, group, numbers * stack->gathered);
+    double exchange = cost_collective_s(cluster, COLLECTIVE_reduce_scatter, group, numbers * stack->exchanged);
+    double ranks = group.members > 1 ? group.members : 1;
+    if (fsdp && ranks > 1) s->microbatch += 2 * gather + exchange;
+    else s->step += gather + exchange;
+    double whole = fsdp && ranks > 1 ? numbers / ranks : numbers;
+    double traffic = numbers / ranks * stack->shard_traffic + whole * stack->whole_traffic;
+    s->optimizer += traffic / (cluster->device.bytes_per_s * cluster->device.adam);
+}
+
+void cost_state_s(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
+                  const CostChoice *choice, int32_t dp, double *step_s, double *microbatch_s,
+                  double *optimizer_s) {
+    Seconds s = { 0 };
+    int32_t ep = choice->ep > 0 ? choice->ep : 1;
+    add_group(cluster, stack, part->dense_matrix + part->dense_other, choice->params, (CostGroup){ dp, 1 }, &s);
+    add_group(cluster, stack, part->expert_matrix + part->expert_other, choice->expert_params,
+              (CostGroup){ (int32_t)expert_ranks(choice, dp), ep }, &s);
+    *step_s = s.step, *microbatch_s = s.microbatch, *optimizer_s = s.optimizer;
+}
