@@ -14,12 +14,6 @@ static const char *const call_names[] = {
 #undef X
 };
 
-static const char *const group_names[] = {
-#define X(name, axes) #name,
-    PLAN_GROUPS(X)
-#undef X
-};
-
 int64_t board_bytes(int n_ranks) {
     return (int64_t)sizeof(Board) + n_ranks * (int64_t)sizeof(BoardEntry);
 }
@@ -79,6 +73,10 @@ void board_go_on(Board *board, int rank) {
     atomic_store(&e->state, RANK_RUNS);
 }
 
+void board_moved(Board *board, int rank) {
+    atomic_store_explicit(&board->entries[rank].moved, board_now(), memory_order_relaxed);
+}
+
 static bool is(const Board *board, int rank, RankState state) {
     return atomic_load(&board->entries[rank].state) == state;
 }
@@ -87,7 +85,7 @@ static void add_wait(Text *text, const BoardEntry *e) {
     text_printf(text, "%s", call_names[atomic_load(&e->call)]);
     int peer = atomic_load(&e->peer), group = atomic_load(&e->group);
     if (peer >= 0) text_printf(text, " with rank %d", peer);
-    else if (group >= 0) text_printf(text, " %s", group_names[group]);
+    else if (group >= 0) text_printf(text, " %s", plan_group_name((PlanGroup)group));
 }
 
 void board_line(const Board *board, int rank, char line[BOARD_LINE]) {
@@ -124,19 +122,26 @@ static bool waits_for(const Board *board, const Comm *comm, int rank, int other)
     return false;
 }
 
+// What a rank is to the one that looks: not waited for; waited for; waited for and waiting for others
+// itself. A rank within a call that it could leave, because all others have come, does not wait: it has
+// not had its turn on a core.
+enum { APART, REACHED, HELD };
+
 // All that `from` waits for, directly or not: reached[rank]. The time the last of them moved.
-static int64_t follow(const Board *board, const Comm *comm, int from, bool *reached) {
+static int64_t follow(const Board *board, const Comm *comm, int from, uint8_t *reached) {
     int n = board->n_ranks, found = 1;
     int *todo = memory_alloc(sizeof(int) * (size_t)n);
     int64_t moved = 0;
-    memset(reached, 0, (size_t)n);
+    memset(reached, APART, (size_t)n);
     todo[0] = from;
-    reached[from] = true;
+    reached[from] = REACHED;
     for (int i = 0; i < found; i++) {
         moved = max_i64(moved, atomic_load(&board->entries[todo[i]].moved));
         for (int r = 0; r < n; r++) {
-            if (reached[r] || !waits_for(board, comm, todo[i], r)) continue;
-            reached[r] = true;
+            if (!waits_for(board, comm, todo[i], r)) continue;
+            reached[todo[i]] = HELD;
+            if (reached[r]) continue;
+            reached[r] = REACHED;
             todo[found++] = r;
         }
     }
@@ -146,13 +151,15 @@ static int64_t follow(const Board *board, const Comm *comm, int from, bool *reac
 
 // The one to name: who has ended (and will not come), else of those that do not wait the one that moved
 // least recently. Where all wait in a circle: the first.
-static int at_fault(const Board *board, const bool *reached, int from) {
-    static const int blame[] = { [RANK_WAITS] = 0, [RANK_RUNS] = 1, [RANK_FAILED] = 2, [RANK_ENDED] = 3 };
+static int at_fault(const Board *board, const uint8_t *reached, int from) {
+    static const int blame[] = { [RANK_WAITS] = 1, [RANK_RUNS] = 1, [RANK_FAILED] = 2, [RANK_ENDED] = 3 };
     int fault = -1, most = -1;
     for (int r = 0; r < board->n_ranks; r++) {
         const BoardEntry *e = &board->entries[r];
-        int own = r == from ? 0 : blame[atomic_load(&e->state) % COUNT_OF(blame)];
-        if (!reached[r] || own < most) continue;
+        uint32_t state = atomic_load(&e->state);
+        bool held = r == from || (state == RANK_WAITS && reached[r] == HELD);
+        int own = held ? 0 : blame[state % COUNT_OF(blame)];
+        if (reached[r] == APART || own < most) continue;
         if (own == most && (!own || atomic_load(&e->moved) >= atomic_load(&board->entries[fault].moved)))
             continue;
         fault = r;
@@ -163,9 +170,10 @@ static int at_fault(const Board *board, const bool *reached, int from) {
 
 bool board_in_vain(Board *board, const Comm *comm, double deadline, const char *folder) {
     if (atomic_load(&board->failed)) return true;
-    bool *reached = memory_alloc((size_t)board->n_ranks);
+    uint8_t *reached = memory_alloc((size_t)board->n_ranks);
     int64_t quiet = board_now() - follow(board, comm, comm->rank, reached);
     int fault = at_fault(board, reached, comm->rank);
+    bool held = reached[fault] == HELD || fault == comm->rank;
     memory_free(reached);
     // What an ended rank sent is on its way for a moment.
     bool ended = is(board, fault, RANK_ENDED) && quiet > 1000;
@@ -173,7 +181,7 @@ bool board_in_vain(Board *board, const Comm *comm, double deadline, const char *
     if (ended) snprintf(what, sizeof what, "has ended");
     else if (quiet > (int64_t)(deadline * 1000))
         snprintf(what, sizeof what, "%s for %.1f s",
-                 is(board, fault, RANK_WAITS) ? "waits for ranks that wait for it," : "has come no further",
+                 held && is(board, fault, RANK_WAITS) ? "waits for ranks that wait for it," : "has come no further",
                  (double)quiet / 1000);
     else return false;
     board_fail(board, comm, fault, what, folder);

@@ -39,7 +39,9 @@ typedef struct BoardEntry {
     _Atomic uint32_t state, call;
     _Atomic int32_t peer;             // of send and recv; else -1
     _Atomic int32_t group;            // of the others
-    _Atomic uint32_t entered[N_GROUPS]; // calls of groups begun
+    // Meetings of groups it has come to, one or more to a call: a member that has come to fewer is
+    // waited for.
+    _Atomic uint32_t entered[N_GROUPS];
     _Atomic uint32_t beats;
     _Atomic int64_t moved;            // milliseconds, of this node's clock
     _Atomic uint32_t shown;           // which of the texts; the other is being written
@@ -64,6 +66,7 @@ void board_wait(Board *board, int rank, BoardCall call, int group, int peer);
 // The rank is done, and waits for the others to be.
 void board_end(Board *board, int rank);
 void board_go_on(Board *board, int rank);
+void board_moved(Board *board, int rank); // it has come further within its call
 // One line, for the file of the board: rank, process, place.
 void board_line(const Board *board, int rank, char line[BOARD_LINE]);
 

@@ -2,16 +2,6 @@
 // Coordinates in the mesh, and the transport of one rank.
 #include "runtime/comm/comm.h"
 
-static const uint8_t group_axes[N_GROUPS] = {
-#define X(name, axes) axes,
-    PLAN_GROUPS(X)
-#undef X
-};
-
-static bool differs(PlanGroup group, int axis) {
-    return group_axes[group] >> axis & 1;
-}
-
 Status comm_mesh(Comm *comm, const PlanMesh *mesh) {
     int n = 1;
     for (int axis = 0; axis < N_AXES; axis++) n *= mesh->size[axis];
@@ -32,14 +22,14 @@ Status comm_mesh(Comm *comm, const PlanMesh *mesh) {
 int comm_members(const Comm *comm, PlanGroup group) {
     int n = 1;
     for (int axis = 0; axis < N_AXES; axis++)
-        if (differs(group, axis)) n *= comm->mesh.size[axis];
+        if (plan_group_along(group, axis)) n *= comm->mesh.size[axis];
     return n;
 }
 
 int comm_member(const Comm *comm, PlanGroup group) {
     int member = 0;
     for (int axis = 0; axis < N_AXES; axis++)
-        if (differs(group, axis)) member = member * comm->mesh.size[axis] + comm->coord[axis];
+        if (plan_group_along(group, axis)) member = member * comm->mesh.size[axis] + comm->coord[axis];
     return member;
 }
 
@@ -47,7 +37,7 @@ int comm_world_rank(const Comm *comm, PlanGroup group, int member) {
     int rank = 0, stride = 1;
     for (int axis = N_AXES - 1; axis >= 0; axis--) {
         int size = comm->mesh.size[axis], at = comm->coord[axis];
-        if (differs(group, axis)) {
+        if (plan_group_along(group, axis)) {
             at = member % size;
             member /= size;
         }

@@ -107,6 +107,7 @@ static Status leave(Local *l, PlanGroup group) {
     World *w = l->world;
     pthread_mutex_lock(&w->lock);
     uint64_t count = ++l->left[group];
+    atomic_fetch_add(&w->board->entries[l->base.rank].entered[group], 1);
     pthread_cond_broadcast(&w->changed);
     Status status = await_all(l, group, count, has_left);
     if (status == OK) board_go_on(w->board, l->base.rank);

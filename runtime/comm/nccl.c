@@ -18,14 +18,8 @@ static NcclRank *rank_of(Comm *comm) {
     return (NcclRank *)comm;
 }
 
-static const char *const group_names[N_GROUPS] = {
-#define X(name, axes) #name,
-    PLAN_GROUPS(X)
-#undef X
-};
-
 void nccl_at(NcclRank *rank, const char *call, PlanGroup group) {
-    snprintf(rank->call, sizeof rank->call, "%s over %s", call, group_names[group]);
+    snprintf(rank->call, sizeof rank->call, "%s over %s", call, plan_group_name(group));
 }
 
 /* Failing -------------------------------------------------------------------------------------- */

@@ -15,8 +15,13 @@ typedef Status (*Between)(Process *p, Team *team, PlanGroup group, Wait *wait, i
 static Status meet(Process *p, Team *team, PlanGroup group, Wait *wait, Between between, int half,
                    int64_t bytes) {
     Cell *cell = team->cell;
+    Board *board = p->control.board;
+    int rank = p->base.rank;
     uint32_t turn = atomic_load(&cell->turn), here = (uint32_t)team->n_here;
     bool leads = between && team->n_nodes > 1;
+    board_moved(board, rank);
+    // Nodes may differ in how many rounds a call has for them.
+    if (team->n_nodes == 1) atomic_fetch_add(&board->entries[rank].entered[group], 1);
     uint32_t arrived = atomic_fetch_add(&cell->arrived, 1) + 1;
     if (leads && team->own_here == 0) {
         for (; arrived != here; arrived = atomic_load(&cell->arrived))

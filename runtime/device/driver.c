@@ -56,6 +56,7 @@ static Status load(bool virtual, Driver *out) {
     const char *where;
     Status status = open_library(virtual, arena, &handle, &where);
     if (status == OK) status = library_fill(handle, where, symbols, COUNT_OF(symbols), out);
+    if (status == OK && out->vgpu_print_faults) out->vgpu_print_faults(0); // see details
     arena_destroy(arena);
     return status;
 }

@@ -92,7 +92,7 @@ typedef struct CUipcMemHandle { char bytes[64]; } CUipcMemHandle;
 enum { CU_IPC_PEERS = 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */ };
 
 // Used where present: cuFuncGetParamInfo came with 12.4. The virtual GPU's own: which architecture
-// it is, before cuInit; why a call failed; what it has found in kernels, and how often.
+// it is, before cuInit; why a call failed; what it has found in kernels, how often, and who prints it.
 #define DRIVER_OPTIONAL(X)                                                                         \
     X(function_param, cuFuncGetParamInfo, CUresult,                                                \
       (CUfunction, size_t index, size_t *offset, size_t *bytes))                                   \
@@ -102,7 +102,8 @@ enum { CU_IPC_PEERS = 1 /* CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS */ };
     X(vgpu_init, vgpuInit, CUresult, (const char *arch))                                           \
     X(vgpu_message, vgpuLastMessage, const char *, (void))                                         \
     X(vgpu_report, vgpuLastReport, const char *, (void))                                           \
-    X(vgpu_reports, vgpuReportCount, int, (void))
+    X(vgpu_reports, vgpuReportCount, int, (void))                                                  \
+    X(vgpu_print_faults, vgpuPrintFaults, void, (int print))
 
 typedef struct Driver {
 #define X(field, symbol, parameters) CUresult (*field) parameters;

@@ -35,10 +35,14 @@ static const uint8_t group_axes[N_GROUPS] = {
 #undef X
 };
 
+bool plan_group_along(PlanGroup group, int axis) {
+    return group_axes[group] >> axis & 1;
+}
+
 int32_t plan_group_size(const Plan *plan, PlanGroup group) {
     int32_t n = 1;
     for (int axis = 0; axis < N_AXES; axis++)
-        if (group_axes[group] >> axis & 1) n *= plan->mesh.size[axis];
+        if (plan_group_along(group, axis)) n *= plan->mesh.size[axis];
     return n;
 }
 

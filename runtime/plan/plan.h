@@ -285,6 +285,8 @@ static inline int64_t plan_offset(const PlanBuffer *buffer, int32_t slot) {
     return slot > 0 && buffer->n_further ? buffer->further[slot - 1] : buffer->offset;
 }
 int32_t plan_ranks(const Plan *plan);                          // of all stages
+const char *plan_group_name(PlanGroup group);                  // "ep"
+bool plan_group_along(PlanGroup group, int axis);              // do its members differ on the axis?
 int32_t plan_group_size(const Plan *plan, PlanGroup group);
 bool plan_group_holds(PlanGroup group, PlanGroup inner);       // are members of `inner` members of `group`?
 // Bytes of sym that other ranks reach: to the end of its highest buffer, in whole grains. Behind them lie

@@ -26,6 +26,10 @@ const char *const plan_group_words[N_GROUPS] = {
 #undef X
 };
 
+const char *plan_group_name(PlanGroup group) {
+    return plan_group_words[group];
+}
+
 const char *const plan_op_words[N_PLAN_OPS] = {
 #define X(name) #name,
     PLAN_OPS(X)

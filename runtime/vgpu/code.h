@@ -180,7 +180,7 @@ float VG_NAME(vg_tanh)(float x);
 VgHandler VG_NAME(vg_comparer)(PtxType type, int comparison, bool ftz);
 
 extern const VgIsa vg_isa_v3, vg_isa_v4; // isa.c
-const VgIsa *vg_isa(void);               // what this processor runs; VGPU_ISA=v3 asks for less
+const VgIsa *vg_isa(void);               // what this processor runs; MOEC_VGPU_ISA=v3 asks for less
 
 // Modifiers. Order is free, as in practice; each is consumed once.
 bool vg_take(VgDecoder *d, const char *mod);            // true when it was there

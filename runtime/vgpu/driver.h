@@ -173,6 +173,7 @@ typedef struct VgdDriver {
     VgdOrder order;
     uint64_t seed, next_id;
     bool quiet;              // findings are kept, not printed
+    bool untold;             // faults of kernels neither: the program prints them
     CUcontext contexts, primary;
     unsigned int primary_flags;
 } VgdDriver;

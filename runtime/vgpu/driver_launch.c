@@ -228,7 +228,8 @@ CUresult vgd_launch_run(const VgdWork *work) {
     int before = vg_reports_count(vgd.reports, VG_OK);
     VgFault fault = vg_run(vgd.device, &launch);
     // The run has filed its findings, warnings included; here they only get printed.
-    if (!vgd.quiet && vg_reports_count(vgd.reports, VG_OK) > before)
+    bool print = !vgd.quiet && (fault == VG_OK || !vgd.untold);
+    if (print && vg_reports_count(vgd.reports, VG_OK) > before)
         fprintf(stderr, "moec-vgpu: %s\n", vg_reports_last(vgd.reports));
     return error_of(fault);
 }

@@ -82,6 +82,12 @@ const char *vgpuLastReport(void) {
     return vgd.reports ? vg_reports_last(vgd.reports) : "";
 }
 
+void vgpuPrintFaults(int print) {
+    pthread_mutex_lock(&vgd.lock);
+    vgd.untold = !print;
+    pthread_mutex_unlock(&vgd.lock);
+}
+
 int vgpuReportCount(void) {
     return vgd.reports ? vg_reports_count(vgd.reports, VG_OK) : 0;
 }

@@ -34,7 +34,7 @@ SET(v3)
 SET(v4)
 
 const VgIsa *vg_isa(void) {
-    const char *ask = getenv("VGPU_ISA");
+    const char *ask = getenv("MOEC_VGPU_ISA");
     bool v4 = __builtin_cpu_supports("x86-64-v4") != 0;
     return v4 && !(ask && !strcmp(ask, "v3")) ? &vg_isa_v4 : &vg_isa_v3;
 }

@@ -10,6 +10,8 @@
 
 #include "runtime/base/base.h"
 
+enum { PTX_NEWEST = 90 /* 9.0, the newest version whose instructions are known */ };
+
 // X(name, spelling, bits, class) class: p predicate, b bits, u unsigned, s signed, f float, x other
 #define PTX_TYPE_TABLE(X)                                                                          \
     X(PTX_PRED, "pred", 1, 'p') X(PTX_B8, "b8", 8, 'b') X(PTX_B16, "b16", 16, 'b')                 \
@@ -139,7 +141,7 @@ struct PtxFunc {
 };
 
 typedef struct PtxModule {
-    int version;               // 90 for 9.0
+    int version;               // 90 for 9.0, see PTX_NEWEST
     const char *target;        // "sm_90a"
     const char **files;        // by .file number, NULL holes
     uint32_t n_files;

@@ -514,18 +514,27 @@ static Status linked(PtxParser *p) {
     return ptx_need(p, ";");
 }
 
+// Versions of the newest major one read alike, later ones included: what an instruction or a modifier
+// that came with them asks for is refused where it stands.
+static Status version(PtxParser *p) {
+    double v; // 9.0 is read as a decimal float
+    memcpy(&v, &p->token.bits, 8);
+    if (p->token.kind != PTX_T_FLOAT || !(v >= 1)) return ptx_bad(p, "expected a version");
+    if (v >= PTX_NEWEST / 10 + 1)
+        return ptx_bad(p, "PTX ISA %g is not known; the newest that is known is %d.%d\n  hint: an older"
+                          " toolkit, or one of %d.x", v, PTX_NEWEST / 10, PTX_NEWEST % 10, PTX_NEWEST / 10);
+    p->module->version = (int)(v * 10 + 0.5);
+    ptx_step(p);
+    return OK;
+}
+
 static Status header(PtxParser *p) {
     while (p->token.kind != PTX_T_END) {
         bool known;
         TRY(ptx_directive(p, &known));
         if (known) continue;
-        if (ptx_take(p, ".version")) { // 9.0 is read as a decimal float
-            double v;
-            memcpy(&v, &p->token.bits, 8);
-            if (p->token.kind != PTX_T_FLOAT || !(v >= 1 && v < 100))
-                return ptx_bad(p, "expected a version");
-            p->module->version = (int)(v * 10 + 0.5);
-            ptx_step(p);
+        if (ptx_take(p, ".version")) {
+            TRY(version(p));
         } else if (ptx_take(p, ".target")) {
             p->module->target = ptx_text(p);
             while (ptx_take(p, ",")) ptx_step(p); // texmode_independent, debug

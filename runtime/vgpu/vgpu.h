@@ -18,6 +18,9 @@ VGPU_API int vgpuInit(const char *arch);
 VGPU_API const char *vgpuLastReport(void);
 VGPU_API int vgpuReportCount(void);
 VGPU_API void vgpuClearReports(void);
+// A program that prints vgpuLastReport() when a call fails turns off (0) that faults of kernels are
+// printed here too. What lets a kernel or a copy go on is printed all the same.
+VGPU_API void vgpuPrintFaults(int print);
 // Why the last call of this thread failed, in words. "" when it did not say.
 VGPU_API const char *vgpuLastMessage(void);
 // Host functions run one after the other, as they may on hardware, so that one which waits for another

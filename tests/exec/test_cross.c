@@ -11,24 +11,10 @@
 
 #include "runtime/exec/exec.h"
 #include "runtime/exec/link.h"
+#include "tests/exec/own_cache.h"
 #include "tests/plan/sample.h"
 
 enum { MOST = 8, RUNS = 3 };
-
-static char cache[] = "/tmp/moec-test-cross-XXXXXX";
-
-static int set_up(void **state) {
-    (void)state;
-    if (!mkdtemp(cache)) return 1;
-    return setenv("MOEC_CACHE_DIR", cache, 1);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", cache);
-    return system(command);
-}
 
 typedef struct Rank {
     pthread_t thread;
@@ -195,5 +181,5 @@ int main(void) {
         cmocka_unit_test(test_remote),
         cmocka_unit_test(test_refused),
     };
-    return cmocka_run_group_tests_name("exec.cross", tests, set_up, tear_down);
+    return cmocka_run_group_tests_name("exec.cross", tests, own_cache_make, own_cache_remove);
 }

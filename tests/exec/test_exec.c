@@ -12,22 +12,8 @@
 #include <cmocka.h>
 
 #include "runtime/exec/exec.h"
+#include "tests/exec/own_cache.h"
 #include "tests/plan/sample.h"
-
-static char cache[] = "/tmp/moec-test-exec-XXXXXX";
-
-static int set_up(void **state) {
-    (void)state;
-    if (!mkdtemp(cache)) return 1;
-    return setenv("MOEC_CACHE_DIR", cache, 1);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", cache);
-    return system(command);
-}
 
 static int32_t token(int microbatch, int64_t t) {
     return (int32_t)(hash_mix(3, (uint64_t)microbatch, (uint64_t)t) % 7) - 1; // -1 .. 5
@@ -365,5 +351,5 @@ int main(void) {
         cmocka_unit_test(test_access),         cmocka_unit_test(test_refused_plan),
         cmocka_unit_test(test_touched),        cmocka_unit_test(test_no_allocation),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);
 }

@@ -13,22 +13,7 @@
 
 #include "runtime/jit/jit.h"
 #include "tests/exec/cuda.h"
-
-static char cache[] = "/tmp/moec-test-nvrtc-XXXXXX";
-
-static int set_up(void **state) {
-    (void)state;
-    if (!mkdtemp(cache)) return 1;
-    return setenv("MOEC_CACHE_DIR", cache, 1);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", cache);
-    return system(command);
-}
-
+#include "tests/exec/own_cache.h"
 
 typedef struct Compiled {
     Plan *plan;
@@ -289,5 +274,5 @@ int main(void) {
         cmocka_unit_test(test_cache),   cmocka_unit_test(test_refusal),
         cmocka_unit_test(test_layout),  cmocka_unit_test(test_hostile_cubins),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);
 }

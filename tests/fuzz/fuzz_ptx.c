@@ -49,7 +49,7 @@ static void run(VgDevice *device, VgKernel *kernel) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static VgDevice *device;
-    setenv("VGPU_ISA", "v3", 1);
+    setenv("MOEC_VGPU_ISA", "v3", 1);
     if (!device && vg_device_create("sm_90a", 1, &device) != OK) abort();
     VgModule *module;
     char *text = malloc(size + !size); // of its own, so that reading past it is seen

@@ -13,24 +13,10 @@
 
 #include "runtime/exec/exec.h"
 #include "tests/exec/cuda.h"
+#include "tests/exec/own_cache.h"
 #include "tests/nccl/ranks.h"
 
 enum { RUNS = 3 };
-
-static char cache[] = "/tmp/moec-test-nccl-XXXXXX";
-
-static int set_up(void **state) {
-    (void)state;
-    if (!mkdtemp(cache)) return 1;
-    return setenv("MOEC_CACHE_DIR", cache, 1);
-}
-
-static int tear_down(void **state) {
-    (void)state;
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf %s", cache);
-    return system(command);
-}
 
 static Comm *open_comm(Rank *r, double deadline) {
     Comm *comm;
@@ -285,5 +271,5 @@ int main(void) {
         cmocka_unit_test(test_wedged),  cmocka_unit_test(test_watched), cmocka_unit_test(test_differs),
         cmocka_unit_test(test_missing),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);
 }

@@ -198,7 +198,7 @@ static void draw_offsets(int pattern, uint32_t total, uint32_t limit, uint32_t *
 static void moves_in(VgSpace space, bool addresses32, const char *isa) {
     Rig rig;
     static Model model;
-    if (isa) setenv("VGPU_ISA", isa, 1);
+    if (isa) setenv("MOEC_VGPU_ISA", isa, 1);
     rig_begin(&rig, &plain);
     uint64_t base = space == VG_GLOBAL ? rig_alloc(&rig, SPAN, "span") : 0;
     uint64_t generic = space == VG_SHARED ? VG_SHARED_WINDOW : base;
@@ -254,7 +254,7 @@ static void moves_in(VgSpace space, bool addresses32, const char *isa) {
         assert_memory_equal(vg_shared_host(rig.team[0], 0), model.bytes, SPAN);
     }
     rig_end(&rig);
-    unsetenv("VGPU_ISA");
+    unsetenv("MOEC_VGPU_ISA");
 }
 
 static void moves_global(void **state) { (void)state; moves_in(VG_GLOBAL, false, NULL); }

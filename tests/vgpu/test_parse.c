@@ -127,6 +127,9 @@ static const struct { const char *text, *says;
 } wrong[] = {
     { "mov", "expected .version" },
     { ".version 9.0\n.target sm_80\n.address_size 32\n", "64-bit addresses" },
+    { ".version 99.9\n.target sm_80\n", "PTX ISA 99.9 is not known; the newest that is known is 9.0" },
+    { ".version 10.0\n.target sm_80\n", "the newest that is known is 9.0" },
+    { ".version nine\n.target sm_80\n", "expected a version" },
     { HEAD "/* never ends", "PTX line 4" },
     { HEAD ".entry k( { }", "expected" },
     { HEAD ".entry k() { add.s32 %r1, %r2, %r3; }", "unknown register '%r2'" },
