@@ -99,9 +99,19 @@ static const char *const move_names[N_MOVES] = {
 #undef X
 };
 
+// Few plans have blocks, and then a column for them.
+static bool is_shown(const StagePlans *stages, int move) {
+    const PlanProgram *step = plan_program(stages->plans[0], "step");
+    PlanTraffic traffic;
+    if (move != MOVE_blocks || !step) return move != MOVE_blocks;
+    plan_traffic(stages->plans[0], step, &traffic);
+    return traffic.bytes[move][LINK_stage] > 0;
+}
+
 static void print_traffic(const StagePlans *stages, Text *out) {
     text_printf(out, "given by a rank to others in a step\n  %-9s", "ranks");
-    for (int k = 0; k < N_MOVES; k++) text_printf(out, " %11s", move_names[k]);
+    for (int k = 0; k < N_MOVES; k++)
+        if (is_shown(stages, k)) text_printf(out, " %11s", move_names[k]);
     text_printf(out, " %13s %14s\n", "in the stage", "between stages");
     for (int32_t i = 0; i < stages->layout.pp; i++) {
         const Plan *plan = stages->plans[i];
@@ -119,7 +129,7 @@ static void print_traffic(const StagePlans *stages, Text *out) {
                 sum += traffic.bytes[k][link];
                 links[link] += traffic.bytes[k][link];
             }
-            text_printf(out, " %11s", bytes_text((int64_t)sum, text));
+            if (is_shown(stages, k)) text_printf(out, " %11s", bytes_text((int64_t)sum, text));
         }
         text_printf(out, " %13s", bytes_text((int64_t)links[LINK_stage], text));
         text_printf(out, " %14s\n", bytes_text((int64_t)links[LINK_stages], text));

@@ -2,6 +2,13 @@
 // Coordinates in the mesh, and the transport of one rank.
 #include "runtime/comm/comm.h"
 
+// This rank's place on a side of the mesh.
+static int place(const Comm *comm, int side) {
+    int node = plan_side(&comm->mesh, SIDE_node);
+    if (side == SIDE_node) return comm->coord[AXIS_ep] % node;
+    return side == AXIS_ep ? comm->coord[AXIS_ep] / node : comm->coord[side];
+}
+
 Status comm_mesh(Comm *comm, const PlanMesh *mesh) {
     int n = 1;
     for (int axis = 0; axis < N_AXES; axis++) n *= mesh->size[axis];
@@ -21,23 +28,23 @@ Status comm_mesh(Comm *comm, const PlanMesh *mesh) {
 
 int comm_members(const Comm *comm, PlanGroup group) {
     int n = 1;
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (plan_group_along(group, axis)) n *= comm->mesh.size[axis];
+    for (int side = 0; side < N_SIDES; side++)
+        if (plan_group_along(group, side)) n *= plan_side(&comm->mesh, side);
     return n;
 }
 
 int comm_member(const Comm *comm, PlanGroup group) {
     int member = 0;
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (plan_group_along(group, axis)) member = member * comm->mesh.size[axis] + comm->coord[axis];
+    for (int side = 0; side < N_SIDES; side++)
+        if (plan_group_along(group, side)) member = member * plan_side(&comm->mesh, side) + place(comm, side);
     return member;
 }
 
 int comm_world_rank(const Comm *comm, PlanGroup group, int member) {
     int rank = 0, stride = 1;
-    for (int axis = N_AXES - 1; axis >= 0; axis--) {
-        int size = comm->mesh.size[axis], at = comm->coord[axis];
-        if (plan_group_along(group, axis)) {
+    for (int side = N_SIDES - 1; side >= 0; side--) {
+        int size = plan_side(&comm->mesh, side), at = place(comm, side);
+        if (plan_group_along(group, side)) {
             at = member % size;
             member /= size;
         }

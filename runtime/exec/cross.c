@@ -58,6 +58,7 @@ Status cross_create(Exec *exec) {
         sends = max_i64(sends, own * slots);
     }
     exec->sends = ARENA_ARRAY(exec->arena, Send, sends + 1);
+    TRY(blocks_create(exec));
     if (reaches(exec)) return OK;
     TRY(make_copies(exec));
     exec->bounce_bytes = bytes;
@@ -115,6 +116,7 @@ static Status move(Exec *exec, const PlanInstr *instr, const void *from, void *t
 Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, const PlanRow *row) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanInstr *instr = &program->instrs[i];
+    if (instr->op == PLAN_blocks) return blocks_run(exec, program, instr, args);
     bool reads = instr->op != PLAN_recv && instr->n_operands,
          writes = instr->op != PLAN_send && instr->n_operands, direct = reaches(exec);
     void *from = reads ? args[0] : NULL, *to = writes ? args[reads] : NULL, *into = to, *ticket;

@@ -84,6 +84,7 @@ struct Exec {
     Poison *poisons;          // per program; NULL: not asked for
     char *copies;             // where kernels do not work in the host's memory: what is being sent
     int64_t copies_bytes, **copy_at; // copy_at: per program, by instruction: of slot 0
+    int64_t *parts;           // bytes of blocks, to and from each member
     Held held;                // what lies on the device
 };
 
@@ -106,6 +107,10 @@ void cross_release(Exec *exec);
 Status cross_run(Exec *exec, uint32_t number, int32_t instr, void *const *args, const PlanRow *row);
 Status cross_settle(Exec *exec, const PlanRow *row); // its sends have been taken; NULL: all
 Status cross_wait(Exec *exec); // until the device has done what it was given
+
+/* blocks.c */
+Status blocks_create(Exec *exec);
+Status blocks_run(Exec *exec, const PlanProgram *program, const PlanInstr *instr, void *const *args);
 
 /* link.c */
 // After instruction i has run: counts what it moved, and waits for the link.

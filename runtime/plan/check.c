@@ -133,6 +133,9 @@ static Status check_head(const Plan *plan) {
             REFUSE("head", "expected axes of 1 or more, %d ranks at most, found %s of %d",
                    PLAN_MOST_RANKS, plan_axis_words[axis], size);
     }
+    if (plan->mesh.node < 0 || (plan->mesh.node && plan->mesh.size[AXIS_ep] % plan->mesh.node))
+        REFUSE("head", "expected nodes that divide %d ranks of ep, found nodes of %d", plan->mesh.size[AXIS_ep],
+               plan->mesh.node);
     if (plan->mesh.stage < 0 || plan->mesh.stage >= plan->mesh.size[AXIS_pp])
         REFUSE("head", "expected a stage below %d, found %d", plan->mesh.size[AXIS_pp],
                plan->mesh.stage);

@@ -17,6 +17,7 @@ static const Form forms[N_PLAN_OPS] = {
     [PLAN_exchange] = { 1, 1 },
     [PLAN_send] = { 1, 0 },
     [PLAN_recv] = { 0, 1 },
+    [PLAN_blocks] = { 2, 1 },
 };
 
 static Status check_form(const ProgramCheck *c, uint32_t number) {
@@ -33,15 +34,42 @@ static Status check_form(const ProgramCheck *c, uint32_t number) {
             REFUSE_CROSSING(c, number, "operand %u: expected mode %s without a step or an offset, found %s", i,
                             plan_mode_words[mode], plan_mode_words[operands[i].mode]);
     }
-    if (n == 2 && operands[0].buffer == operands[1].buffer)
-        REFUSE("alias", "instruction %u: expected a written buffer once, found \"%s\" twice", number,
-               c->program->buffers[operands[0].buffer].name);
+    for (uint32_t i = 0; form->n_results && i + 1 < n; i++)
+        if (operands[i].buffer == operands[n - 1].buffer)
+            REFUSE("alias", "instruction %u: expected a written buffer once, found \"%s\" twice", number,
+                   c->program->buffers[operands[i].buffer].name);
+    return OK;
+}
+
+static int64_t row_bytes(const PlanBuffer *buffer) {
+    return buffer->n_dims && buffer->dims[0] ? buffer->bytes / buffer->dims[0] : 0;
+}
+
+// Both ends of a part: rows of one kind, and who gets how many.
+static Status check_blocks(const ProgramCheck *c, uint32_t number) {
+    const PlanInstr *instr = &c->program->instrs[number];
+    const PlanOperand *operands = check_operands(c->program, instr);
+    int64_t n = plan_group_size(c->plan, (PlanGroup)instr->group);
+    const PlanBuffer *sizes = &c->program->buffers[operands[0].buffer],
+                     *from = &c->program->buffers[operands[1].buffer],
+                     *to = &c->program->buffers[operands[2].buffer];
+    if (sizes->dtype != DTYPE_I32 || sizes->bytes != 2 * n * dtype_bytes(DTYPE_I32))
+        REFUSE_CROSSING(c, number, "expected \"%s\" to be i32 of 2 x %lld ranks, found %lld bytes of %s", sizes->name,
+                        (long long)n, (long long)sizes->bytes, dtype_name(sizes->dtype));
+    if (from->dtype != to->dtype || !row_bytes(from) || row_bytes(from) != row_bytes(to))
+        REFUSE_CROSSING(c, number, "expected rows of \"%s\" and \"%s\" alike, found %lld bytes of %s and %lld of %s",
+                        from->name, to->name, (long long)row_bytes(from), dtype_name(from->dtype),
+                        (long long)row_bytes(to), dtype_name(to->dtype));
+    if (!(instr->even >= 0) || instr->even > (double)from->dims[0])
+        REFUSE_CROSSING(c, number, "expected at most the %lld rows of \"%s\" at even loads, found %g",
+                        (long long)from->dims[0], from->name, instr->even);
     return OK;
 }
 
 static Status check_bytes(const ProgramCheck *c, uint32_t number) {
     const PlanInstr *instr = &c->program->instrs[number];
     const PlanOperand *operands = check_operands(c->program, instr);
+    if (instr->op == PLAN_blocks) return check_blocks(c, number);
     if (instr->op != PLAN_gather && instr->op != PLAN_exchange) return OK;
     int64_t n = plan_group_size(c->plan, (PlanGroup)instr->group);
     const PlanBuffer *from = &c->program->buffers[operands[0].buffer],

@@ -293,6 +293,7 @@ static void parse_mesh(Parser *p) {
         literal(p, " ");
         mesh->size[axis] = (int32_t)integer(p, 1, PLAN_MOST_RANKS, "ranks");
     }
+    if (accept(p, " node ")) mesh->node = (int32_t)integer(p, 2, PLAN_MOST_RANKS, "ranks of a node");
     literal(p, " stage ");
     mesh->stage = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a stage");
     newline(p);
@@ -572,6 +573,9 @@ static void parse_what(Parser *p, PlanInstr *instr) {
         instr->peer = (int32_t)integer(p, 0, PLAN_MOST_RANKS, "a stage");
         if (accept(p, " back")) instr->lane = LANE_back;
     } else instr->group = (uint8_t)word(p, plan_group_words, N_GROUPS, 0, "a group of ranks");
+    if (instr->op != PLAN_blocks) return;
+    literal(p, " even ");
+    instr->even = number(p, "a number of rows");
 }
 
 static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) {

@@ -29,25 +29,25 @@ PlanProgram *plan_program(const Plan *plan, const char *name) {
     return NULL;
 }
 
-static const uint8_t group_axes[N_GROUPS] = {
+static const uint8_t group_sides[N_GROUPS] = {
 #define X(name, set) set,
     PLAN_GROUPS(X)
 #undef X
 };
 
-bool plan_group_along(PlanGroup group, int axis) {
-    return group_axes[group] >> axis & 1;
+bool plan_group_along(PlanGroup group, int side) {
+    return group_sides[group] >> side & 1;
 }
 
 int32_t plan_group_size(const Plan *plan, PlanGroup group) {
     int32_t n = 1;
-    for (int axis = 0; axis < N_AXES; axis++)
-        if (plan_group_along(group, axis)) n *= plan->mesh.size[axis];
+    for (int side = 0; side < N_SIDES; side++)
+        if (plan_group_along(group, side)) n *= plan_side(&plan->mesh, side);
     return n;
 }
 
 bool plan_group_holds(PlanGroup group, PlanGroup inner) {
-    return (group_axes[group] & group_axes[inner]) == group_axes[inner];
+    return (group_sides[group] & group_sides[inner]) == group_sides[inner];
 }
 
 int64_t plan_window(const Plan *plan) {

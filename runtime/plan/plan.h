@@ -88,17 +88,29 @@ typedef enum PlanAxis {
 #undef X
     N_AXES
 } PlanAxis;
-// X(name, axes on which its members differ)
+// The ranks of ep in turn are on nodes of `node` ranks, which reach each other's memory: the innermost
+// side of the mesh, AXIS_ep counting the nodes. On a rail are the ranks with one place on every node.
+enum { SIDE_node = N_AXES, N_SIDES };
+// X(name, sides on which its members differ)
 #define PLAN_GROUPS(X)                                                                             \
-    X(world, 1 << AXIS_pp | 1 << AXIS_edp | 1 << AXIS_ep) X(pp, 1 << AXIS_pp)                      \
-    X(dp, 1 << AXIS_edp | 1 << AXIS_ep) X(edp, 1 << AXIS_edp) X(ep, 1 << AXIS_ep)
+    X(world, 1 << AXIS_pp | 1 << AXIS_edp | 1 << AXIS_ep | 1 << SIDE_node) X(pp, 1 << AXIS_pp)     \
+    X(dp, 1 << AXIS_edp | 1 << AXIS_ep | 1 << SIDE_node) X(edp, 1 << AXIS_edp)                     \
+    X(ep, 1 << AXIS_ep | 1 << SIDE_node) X(rail, 1 << AXIS_ep) X(node, 1 << SIDE_node)
 typedef enum PlanGroup {
-#define X(name, axes) GROUP_##name,
+#define X(name, sides) GROUP_##name,
     PLAN_GROUPS(X)
 #undef X
     N_GROUPS
 } PlanGroup;
-typedef struct PlanMesh { int32_t size[N_AXES]; int32_t stage; /* on axis pp: whose plan this is */ } PlanMesh;
+typedef struct PlanMesh {
+    int32_t size[N_AXES];
+    int32_t stage; // on axis pp: whose plan this is
+    int32_t node;  // divides the size of ep; 0: 1
+} PlanMesh;
+static inline int32_t plan_side(const PlanMesh *mesh, int side) {
+    int32_t node = mesh->node > 1 ? mesh->node : 1;
+    return side == SIDE_node ? node : side == AXIS_ep ? mesh->size[AXIS_ep] / node : mesh->size[side];
+}
 
 // What an instruction does. All but launch are done by every rank of `group`, of n members; i is the rank's
 // number in it. They end when this rank may use the result and reuse what it gave.
@@ -106,9 +118,12 @@ typedef struct PlanMesh { int32_t size[N_AXES]; int32_t stage; /* on axis pp: wh
 //   barrier   no operands. What members wrote before it, anywhere, is seen by all after it
 //   gather    < src  > dst: member j's src becomes part j of dst, on all
 //   exchange  < src  > dst: part i of member j's src becomes part j of dst
+//   blocks    < sizes < src > dst: rows of src, parts for members 0, 1, .. one after another, become theirs of
+//             dst: sizes i32 [2, n] says how many rows each gets, then how many come from each. All know what
+//             they get, nobody waits for who sends nothing. `even`: rows to each other member at even loads
 //   send      < src     to the rank with the same coordinates on stage `peer`; the group is pp. The k-th
 //   recv      > dst     recv takes the k-th send between each two ranks, on each lane
-#define PLAN_OPS(X) X(launch) X(barrier) X(gather) X(exchange) X(send) X(recv)
+#define PLAN_OPS(X) X(launch) X(barrier) X(gather) X(exchange) X(send) X(recv) X(blocks)
 typedef enum PlanOp {
 #define X(name) PLAN_##name,
     PLAN_OPS(X)
@@ -230,6 +245,7 @@ typedef struct PlanInstr {
     uint8_t op, group;           // PlanOp; PlanGroup of all but launch
     uint8_t lane;                // send, recv: PlanLane
     int32_t peer;                // send, recv: the other stage
+    double even;                 // blocks
 } PlanInstr;
 typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; // instructions
 // Instructions [first, first + n) of one segment run `trip` times over: a piece of some operands at a time
@@ -286,7 +302,7 @@ static inline int64_t plan_offset(const PlanBuffer *buffer, int32_t slot) {
 }
 int32_t plan_ranks(const Plan *plan);                          // of all stages
 const char *plan_group_name(PlanGroup group);                  // "ep"
-bool plan_group_along(PlanGroup group, int axis);              // do its members differ on the axis?
+bool plan_group_along(PlanGroup group, int side);              // do its members differ on the side of the mesh?
 int32_t plan_group_size(const Plan *plan, PlanGroup group);
 bool plan_group_holds(PlanGroup group, PlanGroup inner);       // are members of `inner` members of `group`?
 // Bytes of sym that other ranks reach: to the end of its highest buffer, in whole grains. Behind them lie
@@ -322,7 +338,7 @@ Status plan_parse_stage(const char *text, size_t bytes, int32_t stage, Plan **ou
 
 /* traffic.c: bytes that cross ranks */
 
-#define PLAN_MOVES(X) X(gather) X(exchange) X(put) X(get) X(send)
+#define PLAN_MOVES(X) X(gather) X(exchange) X(put) X(get) X(send) X(blocks)
 typedef enum PlanMove {
 #define X(name) MOVE_##name,
     PLAN_MOVES(X)

@@ -4,7 +4,8 @@
 //
 //   plan 1
 //   model NAME target NAME tokens INT sequence INT vocab INT microbatches INT trained INT
-//   [mesh {AXIS INT} stage INT]                           of more than one rank: every axis, in order
+//   [mesh {AXIS INT} [node INT] stage INT]                of more than one rank: every axis, in order; node if
+//                                                         above 1
 //   peak INT
 //   {region WORD INT}                                     in order; master and sym where they have bytes, the others
 //                                                         always; they sum to peak
@@ -22,7 +23,8 @@
 //           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place;
 //               >> put, << get, then BUFFER GROUP
 //       {row SEGMENT mb INT slot INT}}
-//   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage)
+//   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage, or @blocks GROUP
+//   even FLOAT)
 //   end HASH                                              of all bytes before this line
 //
 // NAME is bare when every byte is a letter, a digit or one of _.$:/- and quoted otherwise, with
@@ -171,6 +173,7 @@ static void print_what(const Plan *plan, const PlanInstr *instr, Text *out) {
         add_int(out, " ", instr->peer);
         if (instr->lane) add_word(out, " ", plan_lane_words, N_LANES, instr->lane);
     } else add_word(out, " ", plan_group_words, N_GROUPS, instr->group);
+    if (instr->op == PLAN_blocks) add_float(out, " even ", instr->even);
 }
 
 static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t number, Text *out) {
@@ -272,6 +275,7 @@ void plan_print_text(const Plan *plan, bool locations, Text *out) {
         text_add(out, "mesh");
         for (int axis = 0; axis < N_AXES; axis++)
             text_printf(out, " %s %d", plan_axis_words[axis], plan->mesh.size[axis]);
+        if (plan->mesh.node > 1) text_printf(out, " node %d", plan->mesh.node);
         text_printf(out, " stage %d\n", plan->mesh.stage);
     }
     add_int(out, "peak ", plan_peak(plan));

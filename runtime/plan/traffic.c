@@ -53,6 +53,9 @@ static void add_crossing(const Plan *plan, const PlanProgram *program, const Pla
     if (instr->op == PLAN_gather) out->bytes[MOVE_gather][far] += bytes * (n - 1);
     if (instr->op == PLAN_exchange) out->bytes[MOVE_exchange][far] += bytes * (n - 1) / n;
     if (instr->op == PLAN_send) out->bytes[MOVE_send][far] += bytes;
+    if (instr->op != PLAN_blocks) return;
+    const PlanBuffer *from = &program->buffers[program->operands[instr->operands + 1].buffer];
+    out->bytes[MOVE_blocks][far] += times * instr->even * (double)(from->bytes / from->dims[0]) * (n - 1);
 }
 
 void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out) {

@@ -21,7 +21,7 @@ const char *const plan_axis_words[N_AXES] = {
 };
 
 const char *const plan_group_words[N_GROUPS] = {
-#define X(name, axes) #name,
+#define X(name, sides) #name,
     PLAN_GROUPS(X)
 #undef X
 };

@@ -65,7 +65,7 @@ static const Case cases[] = {
 #define CASE(edit, rule, message) { #edit, edit, rule, message }
     CASE(sound, NULL, NULL),
     CASE(put_into_act, "sizes", "to end inside"),
-    CASE(far_put_group, "references", "a group below 5"),
+    CASE(far_put_group, "references", "a group below 7"),
     CASE(put_to_stages, "remote", "a group of ranks of one stage behind >> \"rows\", found world"),
     CASE(two_groups, "remote", "to be reached by one group"),
     CASE(put_of_an_address, "launch", "expected f32 for parameter \"rows\""),

@@ -161,7 +161,8 @@ int expect_meshes(int n, PlanMesh *meshes, int most) {
     for (int pp = 1; pp <= n; pp++)
         for (int edp = 1; edp <= n; edp++)
             for (int ep = 1; ep <= n; ep++)
-                if (pp * edp * ep == n && count < most)
-                    meshes[count++] = (PlanMesh){ .size = { pp, edp, ep } };
+                for (int node = 1; node < ep || node == 1; node++)
+                    if (pp * edp * ep == n && ep % node == 0 && count < most)
+                        meshes[count++] = (PlanMesh){ .size = { pp, edp, ep }, .node = node };
     return count;
 }

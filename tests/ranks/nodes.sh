@@ -60,7 +60,7 @@ export MOEC_COMM_LIBRARY=$build/moec-mpi.so TEST_DEADLINE=20
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # Open MPI leaves memory behind at its end
 
 ranks all | tee "$scratch/all"
-grep -q "6 meshes of 4 ranks, nodes: 2" "$scratch/all"
+grep -q "7 meshes of 4 ranks, nodes: 2" "$scratch/all"
 
 # Of the report: rank 2 is on the other node.
 export TEST_DEADLINE=3
