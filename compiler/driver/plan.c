@@ -53,8 +53,7 @@ static void print_segment(const Plan *plan, const PlanProgram *program,
         if (f == COUNT_OF(families)) f--; // more families than exist
         if (f == n) families[n++] = (Family){ .name = kernel->family };
         Family *to[] = { &families[f], &sum };
-        const PlanRepeat *repeat = plan_repeat(program, i);
-        int trips = repeat ? repeat->trip : 1;
+        int trips = plan_trips(program, i);
         for (int k = 0; k < 2; k++) {
             to[k]->launches += trips;
             to[k]->flops += kernel->flops * trips;

@@ -111,8 +111,10 @@ static Status open_device(Exec *exec, const ExecOptions *options) {
 static Status make_room(Exec *exec, const ExecOptions *options) {
     TRY(cross_create(exec));
     // A recorded step runs without the host, which speaks to other ranks unless the device does.
+    // Nor does it know how often what is counted will run.
+    bool counted = repeat_create(exec);
     exec->graph = options->graph && !options->profile && exec->api->begin &&
-                  (!exec->crosses || exec->comm->api->on_device);
+                  (!exec->crosses || exec->comm->api->on_device) && !counted;
     return map_regions(exec, options->small_pages);
 }
 
@@ -245,8 +247,9 @@ Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
     fence_regions(exec, true);
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
-        int32_t n = repeat ? repeat->n : 1;
-        for (int32_t trip = 0; trip < (repeat ? repeat->trip : 1); trip++) {
+        int32_t n = repeat ? repeat->n : 1, trips = repeat ? repeat->trip : 1;
+        if (repeat && repeat->count) TRY(repeat_trips(exec, number, repeat, row, &trips));
+        for (int32_t trip = 0; trip < trips; trip++) {
             for (int32_t k = i; k < i + n; k++) TRY(run_instr(exec, number, k, trip, row));
         }
         i += n;

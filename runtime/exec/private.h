@@ -80,6 +80,7 @@ struct Exec {
     double paid;              // bytes of `moved` that it has been told of
     DeviceHandle *windows;    // of the ranks of dp, and where they lie here; of devices
     void **peers;
+    int32_t *counts;          // repeat.c: what it reads
     int64_t **tables;         // per program, per operand: where in sym its table lies; put and get
     Poison *poisons;          // per program; NULL: not asked for
     char *copies;             // where kernels do not work in the host's memory: what is being sent
@@ -111,6 +112,11 @@ Status cross_wait(Exec *exec); // until the device has done what it was given
 /* blocks.c */
 Status blocks_create(Exec *exec);
 Status blocks_run(Exec *exec, const PlanProgram *program, const PlanInstr *instr, void *const *args);
+
+/* repeat.c: repeats that are counted */
+bool repeat_create(Exec *exec); // does some program have one?
+// How often this one runs now: what counts is read, from the device if need be.
+Status repeat_trips(Exec *exec, uint32_t number, const PlanRepeat *repeat, const PlanRow *row, int32_t *trips);
 
 /* link.c */
 // After instruction i has run: counts what it moved, and waits for the link.

@@ -13,14 +13,16 @@
 //   sizes       of buffers: dimensions times type; aligned; inside the region
 //   regions     as large as what lies in them, up to the end of a page
 //   launch      number, types and constness of operands as the kernel's entry has them
-//   crossing    what crosses ranks: number, modes and sizes of operands; another stage; not in repeats
+//   crossing    what crosses ranks: number, modes and sizes of operands; another stage; in repeats
+//               only where they are counted and the group has agreed on the count
 //   alias       no buffer twice in an instruction that writes it
 //   rows        once before, each microbatch in order, once after; every segment; names of a step. Of a
 //               pipeline's stage: each segment in every microbatch once, microbatches in order; forward,
 //               backward, gradients of weights; a slot is one microbatch's until its last row
 //   repeats     lie in one segment, ascending, apart; what their operands step over they step over
 //               in whole; what is written in steps is read in steps, what each trip writes anew
-//               only inside; every buffer of act they touch lives through all of it
+//               only inside; every buffer of act they touch lives through all of it. What counts trips
+//               is i32 of act that gathers alone make; then nothing is written in steps
 //   lives       accesses lie inside [first, last]
 //   clash       over all rows, no two buffers of act, or of sym, share bytes while both live; act's size and lower bound
 //   remote      what other ranks read and write lies in sym; between uses of its bytes by several ranks,

@@ -62,6 +62,8 @@ Status check_remote(const ProgramCheck *c);       // needs phases, lives
 /* check_repeat.c */
 Status check_repeats(const ProgramCheck *c);      // their form: before anything else reads them
 Status check_repeat_flow(const ProgramCheck *c);
+// Do all ranks of the group run a counted repeat equally often?
+bool check_agreed(const ProgramCheck *c, const PlanRepeat *repeat, PlanGroup group);
 /* check_buckets.c */
 Status check_buckets(const Plan *plan, Arena *scratch); // the table, and parameters in it
 Status check_shards(const ProgramCheck *c);             // of a step

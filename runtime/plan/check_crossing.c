@@ -88,8 +88,14 @@ static Status check_bytes(const ProgramCheck *c, uint32_t number) {
 Status check_crossing(const ProgramCheck *c, uint32_t number) {
     const PlanInstr *instr = &c->program->instrs[number];
     int32_t stages = c->plan->mesh.size[AXIS_pp], own = c->plan->mesh.stage;
-    if (plan_repeat(c->program, number))
+    const PlanRepeat *repeat = plan_repeat(c->program, number);
+    if (repeat && (!repeat->count || instr->op == PLAN_send || instr->op == PLAN_recv))
         REFUSE_CROSSING(c, number, "expected it outside of repeats%s", "");
+    if (repeat && !check_agreed(c, repeat, (PlanGroup)instr->group))
+        REFUSE_CROSSING(c, number,
+                        "expected a repeat whose trips the ranks of %s agree on: counted by \"%s\", which "
+                        "gathers of theirs alone make",
+                        plan_group_words[instr->group], c->program->buffers[repeat->count - 1].name);
     if ((instr->op == PLAN_send || instr->op == PLAN_recv) &&
         (instr->peer < 0 || instr->peer >= stages || instr->peer == own))
         REFUSE_CROSSING(c, number, "expected another stage than %d below %d, found %d", own, stages,

@@ -280,6 +280,9 @@ Status check_order(const ProgramCheck *c) {
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
         const PlanOperand *operands = check_operands(program, instr);
+        const PlanRepeat *repeat = plan_repeat(program, i);
+        if (repeat && repeat->count && (uint32_t)repeat->first == i)
+            TRY(check_read(&flow, i, &(PlanOperand){ .buffer = repeat->count - 1 }));
         for (uint32_t j = 0; j < instr->n_operands; j++) {
             if (operand_reads(operands[j].mode)) TRY(check_read(&flow, i, &operands[j]));
         }

@@ -19,22 +19,26 @@ static Status check_life(const ProgramCheck *c, const PlanBuffer *buffer) {
            c->program->name, buffer->name, last, buffer->first, buffer->last);
 }
 
+static Status check_alive(const ProgramCheck *c, uint32_t number, uint32_t index) {
+    const PlanBuffer *buffer = &c->program->buffers[index];
+    if ((int64_t)number >= buffer->first && (int64_t)number <= buffer->last) return OK;
+    REFUSE("lives",
+           "program \"%s\", instruction %u: expected buffer \"%s\" only in its life "
+           "%d..%d",
+           c->program->name, number, buffer->name, buffer->first, buffer->last);
+}
+
 Status check_lives(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     for (uint32_t i = 0; i < program->n_buffers; i++) TRY(check_life(c, &program->buffers[i]));
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
-        for (uint32_t j = 0; j < instr->n_operands; j++) {
-            const PlanBuffer *buffer =
-                &program->buffers[program->operands[instr->operands + j].buffer];
-            if ((int64_t)i < buffer->first || (int64_t)i > buffer->last) {
-                REFUSE("lives",
-                       "program \"%s\", instruction %u: expected buffer \"%s\" only in its life "
-                       "%d..%d",
-                       program->name, i, buffer->name, buffer->first, buffer->last);
-            }
-        }
+        for (uint32_t j = 0; j < instr->n_operands; j++)
+            TRY(check_alive(c, i, program->operands[instr->operands + j].buffer));
     }
+    for (uint32_t r = 0; r < program->n_repeats; r++) // what counts trips is read when they begin
+        if (program->repeats[r].count)
+            TRY(check_alive(c, (uint32_t)program->repeats[r].first, program->repeats[r].count - 1));
     return OK;
 }
 

@@ -14,15 +14,21 @@
 //   the end               put, get: the memory may be given back
 //
 // This is proved by walking all rows in order, over the buffers of sym only, each slot's by itself. What ran before the
-// program counts as having used all bytes in all ways.
+// program counts as having used all bytes in all ways. A counted repeat may run never, once or often: its
+// instructions are walked from what holds before it, then from what holds before it or after a trip; and what
+// follows must be right after any of these.
 #include "runtime/plan/check.h"
 
 #include <stdio.h>
 
 typedef struct Moment {
-    int64_t clock; // instructions that have run; 0: before the program
-    uint32_t instr;
+    uint8_t unmet;  // bit g: the ranks of group g may not have met since
+    int64_t instr;  // -1: before the program
 } Moment;
+_Static_assert(N_GROUPS <= 8, "a bit for every group");
+
+// The last ones: by the owner, of any kind and writes; by all.
+typedef enum Access { TOUCHED, WRITTEN, PUT, GOT, N_ACCESSES } Access; // ORDER ACCESS
 
 // A buffer of sym in one slot, or in all of them.
 typedef struct Tenant {
@@ -30,15 +36,16 @@ typedef struct Tenant {
     int64_t begin, end;       // bytes
     uint8_t group;            // of its puts and gets
     bool remote;              // has some
-    Moment touched, written, put, got; // the last ones: by the owner, by the owner, by all, by all
+    Moment last[N_ACCESSES]; // ORDER ACCESS
     uint32_t *others, n_others, cap_others; // that share bytes, itself included
 } Tenant;
 
 typedef struct Walk {
     const ProgramCheck *c;
     Tenant *tenants; // by buffer and slot
+    uint32_t *found, n_found; // of them, buffers of sym
+    Moment (*before)[N_ACCESSES]; // [n_found] a counted repeat
     int32_t slots, slot; // of the row
-    int64_t clock, met[N_GROUPS];
 } Walk;
 
 #define REFUSE_REMOTE(c, number, format, ...)                                                      \
@@ -51,9 +58,16 @@ Status check_remote_operand(const ProgramCheck *c, uint32_t number, const PlanOp
         REFUSE_REMOTE(c, number, "expected a buffer of sym behind %s, found \"%s\" of %s",
                       plan_mode_words[operand->mode], buffer->name,
                       plan_region_words[buffer->region]);
-    if (operand->step || plan_repeat(c->program, number))
+    const PlanRepeat *repeat = plan_repeat(c->program, number);
+    if (operand->step || (repeat && !repeat->count))
         REFUSE_REMOTE(c, number, "expected %s \"%s\" outside of repeats",
                       plan_mode_words[operand->mode], buffer->name);
+    if (repeat && operand->group < N_GROUPS && !check_agreed(c, repeat, (PlanGroup)operand->group))
+        REFUSE_REMOTE(c, number,
+                      "expected %s \"%s\" in a repeat whose trips the ranks of %s agree on: counted by \"%s\", "
+                      "which gathers of theirs alone make",
+                      plan_mode_words[operand->mode], buffer->name, plan_group_words[operand->group],
+                      c->program->buffers[repeat->count - 1].name);
     if (!plan_group_holds(GROUP_dp, (PlanGroup)operand->group))
         REFUSE_REMOTE(c, number, "expected a group of ranks of one stage behind %s \"%s\", found %s",
                       plan_mode_words[operand->mode], buffer->name,
@@ -106,6 +120,7 @@ static bool find_tenants(Walk *walk) {
             tenant->buffer = buffer;
             tenant->begin = plan_offset(buffer, slot);
             tenant->end = tenant->begin + buffer->bytes;
+            for (int i = 0; i < N_ACCESSES; i++) tenant->last[i] = (Moment){ UINT8_MAX, -1 };
             *ARENA_PUSH(scratch, found, n, cap) = (uint32_t)(tenant - walk->tenants);
         }
     }
@@ -117,38 +132,44 @@ static bool find_tenants(Walk *walk) {
             *ARENA_PUSH(scratch, at->others, at->n_others, at->cap_others) = found[b];
         }
     }
+    walk->found = found;
+    walk->n_found = n;
+    walk->before = arena_alloc(scratch, sizeof *walk->before * n);
     return n > 0;
 }
 
 // Have all ranks that reach either buffer met since?
-static bool met_since(const Walk *walk, const Tenant *a, const Tenant *b, Moment then) {
+static bool met_since(const Tenant *a, const Tenant *b, Moment then) {
     for (int group = 0; group < N_GROUPS; group++) {
         bool all = plan_group_holds((PlanGroup)group, (PlanGroup)a->group) &&
                    plan_group_holds((PlanGroup)group, (PlanGroup)b->group);
-        if (all && walk->met[group] > then.clock) return true;
+        if (all && !(then.unmet >> group & 1)) return true;
     }
     return false;
 }
 
 static Status expect_met(const Walk *walk, uint32_t number, const char *what, const Tenant *at,
-                         const Tenant *other, const char *before, Moment then) {
-    if (met_since(walk, at, other, then)) return OK;
+                         const Tenant *other, Access access) {
+    static const char *const words[N_ACCESSES] = { "use of", "write to", "put into", "get from" };
+    Moment then = other->last[access];
+    if (met_since(at, other, then)) return OK;
     char where[64];
-    snprintf(where, sizeof where, then.clock ? "of instruction %u" : "before the program", then.instr);
+    snprintf(where, sizeof where, then.instr >= 0 ? "of instruction %lld" : "before the program",
+             (long long)then.instr);
     REFUSE_REMOTE(walk->c, number,
                   "%s \"%s\" (bytes %lld..%lld): expected the ranks of %s to meet after the last %s "
                   "\"%s\" (bytes %lld..%lld), %s, found no barrier, gather or exchange between",
                   what, at->buffer->name, (long long)at->begin, (long long)at->end,
-                  plan_group_words[at->group], before, other->buffer->name, (long long)other->begin,
-                  (long long)other->end, where);
+                  plan_group_words[at->group], words[access], other->buffer->name,
+                  (long long)other->begin, (long long)other->end, where);
 }
 
 static Status check_put(const Walk *walk, uint32_t number, const Tenant *at) {
     for (uint32_t i = 0; i < at->n_others; i++) {
         const Tenant *other = &walk->tenants[at->others[i]];
-        TRY(expect_met(walk, number, "put into", at, other, "use of", other->touched));
-        TRY(expect_met(walk, number, "put into", at, other, "put into", other->put));
-        TRY(expect_met(walk, number, "put into", at, other, "get from", other->got));
+        TRY(expect_met(walk, number, "put into", at, other, TOUCHED));
+        TRY(expect_met(walk, number, "put into", at, other, PUT));
+        TRY(expect_met(walk, number, "put into", at, other, GOT));
     }
     return OK;
 }
@@ -156,35 +177,34 @@ static Status check_put(const Walk *walk, uint32_t number, const Tenant *at) {
 static Status check_own_write(const Walk *walk, uint32_t number, const Tenant *at) {
     for (uint32_t i = 0; i < at->n_others; i++) {
         const Tenant *other = &walk->tenants[at->others[i]];
-        TRY(expect_met(walk, number, "write to", at, other, "put into", other->put));
-        TRY(expect_met(walk, number, "write to", at, other, "get from", other->got));
+        TRY(expect_met(walk, number, "write to", at, other, PUT));
+        TRY(expect_met(walk, number, "write to", at, other, GOT));
     }
     return OK;
 }
 
 static Status check_get(const Walk *walk, uint32_t number, const Tenant *at) {
-    TRY(expect_met(walk, number, "get from", at, at, "write to", at->written));
-    return expect_met(walk, number, "get from", at, at, "put into", at->put);
+    TRY(expect_met(walk, number, "get from", at, at, WRITTEN));
+    return expect_met(walk, number, "get from", at, at, PUT);
 }
 
 static Status walk_operand(Walk *walk, uint32_t number, const PlanOperand *operand) {
     Tenant *at = tenant_of(walk, operand->buffer, walk->slot);
-    Moment now = { walk->clock, number };
+    Moment now = { UINT8_MAX, number };
     if (!at->buffer) return OK;
     if (operand->mode == OPERAND_PUT) {
         TRY(check_put(walk, number, at));
-        at->put = now;
+        at->last[PUT] = now;
     } else if (operand->mode == OPERAND_GET) {
         TRY(check_get(walk, number, at));
-        at->got = now;
+        at->last[GOT] = now;
     } else {
-        if (operand_reads(operand->mode))
-            TRY(expect_met(walk, number, "read of", at, at, "put into", at->put));
+        if (operand_reads(operand->mode)) TRY(expect_met(walk, number, "read of", at, at, PUT));
         if (operand_writes(operand->mode)) {
             TRY(check_own_write(walk, number, at));
-            at->written = now;
+            at->last[WRITTEN] = now;
         }
-        at->touched = now;
+        at->last[TOUCHED] = now;
     }
     return OK;
 }
@@ -196,9 +216,41 @@ static bool meets(const PlanInstr *instr) {
 static Status walk_instr(Walk *walk, uint32_t number) {
     const PlanInstr *instr = &walk->c->program->instrs[number];
     const PlanOperand *operands = check_operands(walk->c->program, instr);
-    walk->clock++;
     for (uint32_t k = 0; k < instr->n_operands; k++) TRY(walk_operand(walk, number, &operands[k]));
-    if (meets(instr)) walk->met[instr->group] = ++walk->clock;
+    for (uint32_t i = 0; meets(instr) && i < walk->n_found; i++)
+        for (int k = 0; k < N_ACCESSES; k++)
+            walk->tenants[walk->found[i]].last[k].unmet &= (uint8_t)~(1u << instr->group);
+    return OK;
+}
+
+// What may hold now, or held before.
+static void join(Walk *walk) {
+    for (uint32_t i = 0; i < walk->n_found; i++) {
+        for (int k = 0; k < N_ACCESSES; k++) {
+            Moment *now = &walk->tenants[walk->found[i]].last[k], before = walk->before[i][k];
+            if (!now->unmet) now->instr = before.instr;
+            now->unmet |= before.unmet;
+        }
+    }
+}
+
+static Status walk_counted(Walk *walk, const PlanRepeat *repeat) {
+    for (uint32_t i = 0; i < walk->n_found; i++)
+        memcpy(walk->before[i], walk->tenants[walk->found[i]].last, sizeof walk->before[i]);
+    for (int trip = 0; trip < 2; trip++) {
+        for (int32_t i = 0; i < repeat->n; i++) TRY(walk_instr(walk, (uint32_t)(repeat->first + i)));
+        join(walk);
+    }
+    return OK;
+}
+
+static Status walk_segment(Walk *walk, const PlanSegment *segment) {
+    for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n;) {
+        const PlanRepeat *repeat = plan_repeat(walk->c->program, i);
+        bool counted = repeat && repeat->count;
+        TRY(counted ? walk_counted(walk, repeat) : walk_instr(walk, (uint32_t)i));
+        i += counted ? repeat->n : 1;
+    }
     return OK;
 }
 
@@ -227,14 +279,13 @@ Status check_remote(const ProgramCheck *c) {
             continue;
         }
         walk.slot = program->rows[r].slot;
-        for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n; i++)
-            TRY(walk_instr(&walk, (uint32_t)i));
+        TRY(walk_segment(&walk, segment));
     }
     for (size_t i = 0; i < (size_t)program->n_buffers * (size_t)walk.slots; i++) {
         const Tenant *at = &walk.tenants[i];
         if (!at->buffer) continue;
-        TRY(expect_met(&walk, program->n_instrs, "end of", at, at, "put into", at->put));
-        TRY(expect_met(&walk, program->n_instrs, "end of", at, at, "get from", at->got));
+        TRY(expect_met(&walk, program->n_instrs, "end of", at, at, PUT));
+        TRY(expect_met(&walk, program->n_instrs, "end of", at, at, GOT));
     }
     return OK;
 }

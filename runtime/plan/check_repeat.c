@@ -14,6 +14,51 @@ static const PlanSegment *segment_of(const PlanProgram *program, int32_t instr) 
     return NULL;
 }
 
+// How often a counted repeat runs is the same on all ranks of a group: only gathers of groups that hold it
+// make the number.
+bool check_agreed(const ProgramCheck *c, const PlanRepeat *repeat, PlanGroup group) {
+    const PlanProgram *program = c->program;
+    bool any = false;
+    for (uint32_t i = 0; repeat->count && i < program->n_instrs; i++) {
+        const PlanInstr *instr = &program->instrs[i];
+        for (uint32_t k = 0; k < instr->n_operands; k++) {
+            const PlanOperand *operand = &program->operands[instr->operands + k];
+            if (operand->buffer != repeat->count - 1 || !operand_writes(operand->mode)) continue;
+            if (instr->op != PLAN_gather || !plan_group_holds((PlanGroup)instr->group, group))
+                return false;
+            any = true;
+        }
+    }
+    return any;
+}
+
+static Status check_count(const ProgramCheck *c, const PlanRepeat *repeat) {
+    const PlanProgram *program = c->program;
+    if (!repeat->count) return OK;
+    if (repeat->count > program->n_buffers)
+        REFUSE_REPEAT(c, repeat->first, "expected a buffer below %u to count trips, found %u",
+                      program->n_buffers, repeat->count - 1);
+    const PlanBuffer *buffer = &program->buffers[repeat->count - 1];
+    if (buffer->region != REGION_act || buffer->dtype != DTYPE_I32)
+        REFUSE_REPEAT(c, repeat->first, "expected i32 of act to count trips, found \"%s\", %s of %s",
+                      buffer->name, dtype_name(buffer->dtype), plan_region_words[buffer->region]);
+    for (int64_t i = repeat->first; i < (int64_t)repeat->first + repeat->n; i++) {
+        const PlanInstr *instr = &program->instrs[i];
+        for (uint32_t k = 0; k < instr->n_operands; k++) {
+            const PlanOperand *operand = &program->operands[instr->operands + k];
+            if (operand->buffer == repeat->count - 1 && operand_writes(operand->mode))
+                REFUSE_REPEAT(c, i, "expected \"%s\" to be written before what it counts, found it inside",
+                              buffer->name);
+            if (operand->step && operand_writes(operand->mode))
+                REFUSE_REPEAT(c, i,
+                              "buffer \"%s\": expected no writes in pieces where trips are counted: "
+                              "some may not come",
+                              program->buffers[operand->buffer].name);
+        }
+    }
+    return OK;
+}
+
 static Status check_steps(const ProgramCheck *c, int64_t number) {
     const PlanProgram *program = c->program;
     const PlanInstr *instr = &program->instrs[number];
@@ -53,6 +98,7 @@ Status check_repeats(const ProgramCheck *c) {
                           "expected a repeat inside of one segment, found %d "
                           "instructions",
                           repeat->n);
+        TRY(check_count(c, repeat));
     }
     for (int64_t i = 0; i < program->n_instrs; i++) TRY(check_steps(c, i));
     return OK;

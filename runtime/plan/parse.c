@@ -588,6 +588,7 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
             repeat->trip = (int32_t)integer(p, 0, INT32_MAX, "a number of trips");
             literal(p, " of ");
             repeat->n = (int32_t)integer(p, 0, INT32_MAX, "a number of instructions");
+            if (accept(p, " by ")) repeat->count = 1 + reference(p, &p->buffers, "a buffer");
             newline(p);
         }
         if (!accept(p, "instr ")) return;
@@ -599,7 +600,7 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
         parse_what(p, instr);
         instr->operands = program->n_operands;
         while (accept(p, " ")) {
-            int mode = word(p, plan_mode_words, N_OPERAND_MODES, 0, "a mode (<, >, +=, =, >>, <<)");
+            int mode = word(p, plan_mode_words, N_OPERAND_MODES, 0, "a mode (<, >, +=, =, >>, <<, >?)");
             literal(p, " ");
             uint32_t buffer = reference(p, &p->buffers, "a buffer");
             PlanOperand *operand =

@@ -143,6 +143,11 @@ const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr) {
     return NULL;
 }
 
+int32_t plan_trips(const PlanProgram *program, int64_t instr) {
+    const PlanRepeat *repeat = plan_repeat(program, instr);
+    return !repeat ? 1 : repeat->count ? 0 : repeat->trip;
+}
+
 bool plan_target(const char *text, PlanTarget *out) {
     *out = (PlanTarget){ 0 };
     if (!strcmp(text, "cpu")) return true;

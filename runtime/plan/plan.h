@@ -142,8 +142,9 @@ typedef enum PlanLane {
 
 typedef enum PlanInit { PLAN_INIT_NORMAL, PLAN_INIT_ZEROS, PLAN_INIT_ONES } PlanInit;
 // put and get reach a buffer of sym on every member of a group: what the kernel has is a table of int64
-// [members], the address of that buffer on each. check_remote.c has what must lie between them.
-#define PLAN_MODES(X) X(READ, "<") X(WRITE, ">") X(ADD, "+=") X(INPLACE, "=") X(PUT, ">>") X(GET, "<<")
+// [members], the address of that buffer on each. check_remote.c has what must lie between them. SOME: writes
+// rows of it that a table names and leaves the others as they are, so that several launches fill it together.
+#define PLAN_MODES(X) X(READ, "<") X(WRITE, ">") X(ADD, "+=") X(INPLACE, "=") X(PUT, ">>") X(GET, "<<") X(SOME, ">?")
 typedef enum OperandMode {
 #define X(name, word) OPERAND_##name,
     PLAN_MODES(X)
@@ -152,7 +153,7 @@ typedef enum OperandMode {
 } OperandMode;
 static inline bool operand_is_remote(int mode) { return mode == OPERAND_PUT || mode == OPERAND_GET; }
 static inline bool operand_writes(int mode) { return mode != OPERAND_READ && mode != OPERAND_GET; }
-static inline bool operand_reads(int mode) { return mode != OPERAND_WRITE && mode != OPERAND_PUT; }
+static inline bool operand_reads(int mode) { return mode != OPERAND_WRITE && mode != OPERAND_PUT && mode != OPERAND_SOME; }
 
 typedef struct PlanParam {
     const char *name;            // address: "layers.3.ffn.experts.w_in"
@@ -249,8 +250,11 @@ typedef struct PlanInstr {
 } PlanInstr;
 typedef struct PlanSegment { const char *name; int32_t first, n; } PlanSegment; // instructions
 // Instructions [first, first + n) of one segment run `trip` times over: a piece of some operands at a time
-// (step * trip is the buffer's size), the whole of the others (step 0).
-typedef struct PlanRepeat { int32_t first, n, trip; } PlanRepeat;
+// (step * trip is the buffer's size), the whole of the others (step 0). With a `count` (index + 1 of a buffer of
+// i32 in act) they run as often as the largest number in it says when the first is reached: from no time up to
+// `trip`. A gather has made it, so that all members of that group run them equally often; only then may
+// what they say to each other lie inside.
+typedef struct PlanRepeat { int32_t first, n, trip; uint32_t count; } PlanRepeat;
 // Rows run segments in any order that keeps each microbatch's own. A microbatch has one slot from its first
 // row to its last: where what lives between its rows lies, apart from that of others under way.
 typedef struct PlanRow { uint32_t segment; int32_t microbatch /* -1: none */, slot; } PlanRow;
@@ -296,6 +300,7 @@ void plan_destroy(Plan *plan);                                 // NULL is fine
 int64_t plan_peak(const Plan *plan);                           // bytes, sum of regions
 PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has none
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
+int32_t plan_trips(const PlanProgram *program, int64_t instr); // of an instruction, at even loads: counted ones 0
 int32_t plan_slots(const PlanProgram *program);                // that its rows use, 1 or more
 static inline int64_t plan_offset(const PlanBuffer *buffer, int32_t slot) {
     return slot > 0 && buffer->n_further ? buffer->further[slot - 1] : buffer->offset;
@@ -347,7 +352,8 @@ typedef enum PlanMove {
 } PlanMove;
 enum { LINK_stage, LINK_stages, N_LINKS }; // between ranks of one stage; of several
 // What a rank gives others (get: takes from others) in one run of a program. Puts and gets of rows are
-// counted at even loads: every member is the place of as many as any other.
+// counted at even loads: every member is the place of as many as any other, and repeats that are counted
+// do not run.
 typedef struct PlanTraffic { double bytes[N_MOVES][N_LINKS]; } PlanTraffic;
 void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out);
 // Which operand of a launch that puts or gets rows is its table of rows, i32 [T, k]: member * rows of the

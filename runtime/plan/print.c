@@ -19,9 +19,9 @@
 //   {program NAME act INT bound INT
 //       {buffer NAME DTYPE DIMS REGION+HEX{,HEX} bytes INT live INT..INT [@ NAME]}
 //       {input WORD INT NAME}  {metric NAME weight FLOAT NAME}  {output NAME NAME}
-//       {segment NAME {[repeat TRIP of INT]             of so many of the next instructions
+//       {segment NAME {[repeat TRIP of INT [by BUFFER]] of so many of the next instructions
 //           instr INT WHAT {MODE BUFFER [+ HEX of INT] [step HEX]}}} MODE: < read, > write, += add, = in place;
-//               >> put, << get, then BUFFER GROUP
+//               >> put, << get, then BUFFER GROUP; >? writes some
 //       {row SEGMENT mb INT slot INT}}
 //   (WHAT: KERNEL, or @OP GROUP, or @send INT [back] and @recv INT [back], the other stage, or @blocks GROUP
 //   even FLOAT)
@@ -212,8 +212,10 @@ static void print_segments(const Plan *plan, const PlanProgram *program, Text *o
             }
             for (uint32_t r = 0; r < program->n_repeats; r++) {
                 const PlanRepeat *repeat = &program->repeats[r];
-                if (repeat->first == at)
-                    text_printf(out, "repeat %d of %d\n", repeat->trip, repeat->n);
+                if (repeat->first != at) continue;
+                text_printf(out, "repeat %d of %d", repeat->trip, repeat->n);
+                if (repeat->count) add_named(out, " by ", buffer_name(program, repeat->count - 1));
+                text_add(out, "\n");
             }
             print_instr(plan, program, (uint32_t)at, out);
         }

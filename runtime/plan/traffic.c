@@ -64,8 +64,7 @@ void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out
         const PlanSegment *segment = &program->segments[program->rows[r].segment];
         for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
             const PlanInstr *instr = &program->instrs[i];
-            const PlanRepeat *repeat = plan_repeat(program, i);
-            double times = repeat ? repeat->trip : 1;
+            double times = plan_trips(program, i);
             if (instr->op == PLAN_launch) add_launch(plan, program, instr, times, out);
             else add_crossing(plan, program, instr, times, out);
         }

@@ -148,6 +148,39 @@ static void test_remote(void **state) {
     }
 }
 
+// Two ranks that meet in a counted repeat: as often as the one that wants it most, or never.
+static void test_rounds(void **state) {
+    (void)state;
+    for (int microbatches = 1; microbatches <= 3; microbatches++) {
+        Rank ranks[MOST];
+        Plan *plan = sample_rounds(microbatches);
+        run_plans(ranks, 1, 2, &plan);
+        for (int i = 0; i < RUNS * 4; i++) {
+            float x0 = (float)token(0, i / 4, i % 4), x1 = (float)token(1, i / 4, i % 4);
+            for (int m = 0; m < 2; m++) // rank 1 asks for as many trips as runs have been
+                assert_true(ranks[m].y[i / 4][i % 4] == (float)(i / 4) * (x0 + x1) * (float)(1 + m));
+        }
+    }
+}
+
+// A plan that allows fewer trips than are asked for: both ranks say so, and none waits for the other.
+static void test_too_many_rounds(void **state) {
+    (void)state;
+    Rank ranks[MOST];
+    Plan *plan = sample_rounds(1);
+    Comm *comms[MOST];
+    plan->programs[0].repeats[0].trip = 1;
+    comm_local(2, 60, comms);
+    for (int i = 0; i < 2; i++) {
+        ranks[i] = (Rank){ .comm = comms[i], .plan = plan };
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) pthread_join(ranks[i].thread, NULL);
+    for (int i = 0; i < 2; i++)
+        assert_non_null(strstr(ranks[i].message, "\"rounds\" asks for 2 trips, expected at most 1"));
+    plan_destroy(plan);
+}
+
 // A plan of more ranks than were started, and one of another stage.
 static void test_refused(void **state) {
     (void)state;
@@ -179,6 +212,8 @@ int main(void) {
         cmocka_unit_test(test_stages),
         cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_remote),
+        cmocka_unit_test(test_rounds),
+        cmocka_unit_test(test_too_many_rounds),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests_name("exec.cross", tests, own_cache_make, own_cache_remove);

@@ -525,3 +525,44 @@ Plan *sample_remote(int microbatches) {
     sample_finish(plan);
     return plan;
 }
+
+Plan *sample_rounds(int microbatches) {
+    Plan *plan = plan_create();
+    plan->model = "rounds";
+    plan->tokens = plan->sequence = 4;
+    plan->microbatches = microbatches;
+    plan->mesh = (PlanMesh){ { 1, 1, 2 }, 0 };
+    PlanProgram *program = sample_program(plan, "eval");
+    sample_source(plan, prelude);
+    add_remote_kernels(plan);
+    sample_kernel(plan, "wish", "const i32 tokens, mut i32 n",
+                  SERIAL "    n[0] = tokens[0] / 1000 * (tokens[0] % 1000 / 100);", 1);
+    sample_kernel(plan, "zero", "mut f32 y", SERIAL "    for (int i = 0; i < 4; i++) y[i] = 0;", 1);
+    sample_kernel(plan, "gain", "const f32 rows, mut f32 y",
+                  SERIAL "    for (int i = 0; i < 4; i++) y[i] += rows[i] + rows[4 + i];", 1);
+    add_io(program);
+    sample_buffer(program, "x", DTYPE_F32, REGION_act, 0, 4, 0, 9);
+    sample_buffer(program, "all", DTYPE_I32, REGION_act, PLAN_GRAIN, 2, 1, 2);
+    sample_buffer(program, "own", DTYPE_I32, REGION_act, 2 * PLAN_GRAIN, 2, 2, 9);
+    sample_buffer(program, "wished", DTYPE_I32, REGION_act, 3 * PLAN_GRAIN, 1, 3, 4);
+    sample_buffer(program, "rounds", DTYPE_I32, REGION_act, PLAN_GRAIN, 2, 4, 6);
+    sample_buffer(program, "rows", DTYPE_F32, REGION_sym, 0, 8, 4, 9);
+    sample_segment(program, "forward");
+    sample_instr(plan, program, "real", "< tokens, > x");
+    sample_instr(plan, program, "members", "> all");
+    sample_crossing(program, PLAN_exchange, GROUP_ep, 0, "< all, > own");
+    sample_instr(plan, program, "wish", "< tokens, > wished");
+    sample_crossing(program, PLAN_gather, GROUP_ep, 0, "< wished, > rounds");
+    sample_instr(plan, program, "zero", "> y");
+    sample_instr(plan, program, "spread", "< x, < own, >> rows");
+    sample_crossing(program, PLAN_barrier, GROUP_ep, 0, "");
+    sample_instr(plan, program, "gain", "< rows, += y");
+    sample_crossing(program, PLAN_barrier, GROUP_ep, 0, "");
+    uint32_t count = 0;
+    while (strcmp(program->buffers[count].name, "rounds")) count++;
+    *ARENA_PUSH(plan->arena, program->repeats, program->n_repeats, program->cap_repeats) =
+        (PlanRepeat){ 6, 4, SAMPLE_ROUNDS, 1 + count };
+    for (int i = 0; i < microbatches; i++) sample_row(program, 0, i);
+    sample_finish(plan);
+    return plan;
+}

@@ -7,7 +7,7 @@
 
 #include "runtime/plan/plan.h"
 
-enum { SAMPLE_BIAS = 70, SAMPLE_COUNTS = 4 };
+enum { SAMPLE_BIAS = 70, SAMPLE_COUNTS = 4, SAMPLE_ROUNDS = 3 };
 
 // `tokens` is a multiple of 4.
 Plan *sample_plan(int tokens, int microbatches);
@@ -44,5 +44,9 @@ Plan *sample_ranks(int pp, int dp, int stage);
 // a microbatch. With x0, x1 the numbers of rank 0 and 1, rank m ends with
 // 5 * (x0 + 10 * x1) + x0 * (1 + m) + x1 * (1 + m).
 Plan *sample_remote(int microbatches);
+// A plan of two ranks of ep with a counted repeat around puts and barriers. Both ask for as many trips as the
+// token says: t = tokens[0], t / 1000 * (t % 1000 / 100), at most SAMPLE_ROUNDS. Rank m ends with
+// trips * (x0 + x1) * (1 + m).
+Plan *sample_rounds(int microbatches);
 
 #endif

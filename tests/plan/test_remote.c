@@ -80,27 +80,85 @@ static const Case cases[] = {
     CASE(shared_alive, "clash", "\"rows\""),
     CASE(next_row, "remote", "put into \"rows\" (bytes 0..32): expected the ranks of ep to meet after "
                              "the last use of"),
-#undef CASE
 };
 
-static void test_rules(void **state) {
-    (void)state;
-    for (int i = 0; i < COUNT_OF(cases); i++) {
-        Plan *plan = sample_remote(2);
-        cases[i].edit(plan);
+static void check_cases(Plan *(*sample)(int), int microbatches, const Case *list, int n) {
+    for (int i = 0; i < n; i++) {
+        Plan *plan = sample(microbatches);
+        list[i].edit(plan);
         Status status = plan_check(plan);
-        if (!cases[i].rule) {
-            if (status != OK) fail_msg("%s: %s", cases[i].what, status_message());
+        if (!list[i].rule) {
+            if (status != OK) fail_msg("%s: %s", list[i].what, status_message());
         } else {
-            if (status == OK) fail_msg("%s passes", cases[i].what);
+            if (status == OK) fail_msg("%s passes", list[i].what);
             char rule[64];
-            snprintf(rule, sizeof rule, "plan check, %s:", cases[i].rule);
-            if (!strstr(status_message(), rule) || !strstr(status_message(), cases[i].message))
-                fail_msg("%s: expected \"%s\" of rule %s, found \"%s\"", cases[i].what,
-                         cases[i].message, cases[i].rule, status_message());
+            snprintf(rule, sizeof rule, "plan check, %s:", list[i].rule);
+            if (!strstr(status_message(), rule) || !strstr(status_message(), list[i].message))
+                fail_msg("%s: expected \"%s\" of rule %s, found \"%s\"", list[i].what,
+                         list[i].message, list[i].rule, status_message());
         }
         plan_destroy(plan);
     }
+}
+
+static void test_rules(void **state) {
+    (void)state;
+    check_cases(sample_remote, 2, cases, COUNT_OF(cases));
+}
+
+/* Counted repeats ------------------------------------------------------------------------------ */
+
+static void count_by(Plan *plan, const char *name) {
+    EVAL(plan)->repeats[0].count = (uint32_t)(buffer(plan, name) - EVAL(plan)->buffers) + 1;
+}
+
+EDIT(never_counted, EVAL(plan)->repeats[0].count = 0)
+EDIT(counted_by_nothing, EVAL(plan)->repeats[0].count = 99)
+EDIT(counted_by_reals, count_by(plan, "x"))
+EDIT(counted_by_inputs, count_by(plan, "tokens"))
+EDIT(counted_by_one, count_by(plan, "wished"); buffer(plan, "wished")->last = 6)
+EDIT(counted_by_parts, count_by(plan, "own"))
+EDIT(counts_itself, EVAL(plan)->repeats[0].first = 4; EVAL(plan)->repeats[0].n = 6)
+EDIT(forgotten, buffer(plan, "rounds")->last = 5)
+EDIT(in_pieces, operand(plan, 8, 1)->step = 4)
+// The next round's puts overtake the reads of this one.
+EDIT(next_round, EVAL(plan)->instrs[9] = EVAL(plan)->instrs[8]) // instead of the barrier
+EDIT(this_round, EVAL(plan)->instrs[7] = EVAL(plan)->instrs[8])
+// What meets in a repeat may never meet.
+EDIT(may_not_meet, EVAL(plan)->repeats[0].first = 7; EVAL(plan)->repeats[0].n = 1;
+     buffer(plan, "rounds")->last = 7)
+EDIT(meets_behind, EVAL(plan)->repeats[0].n = 3)
+EDIT(counted_elsewhere, EVAL(plan)->instrs[7].group = GROUP_world)
+static void sends_inside(Plan *plan) {
+    plan->mesh.size[AXIS_pp] = 2;
+    EVAL(plan)->instrs[9] = (PlanInstr){ .op = PLAN_send, .group = GROUP_pp, .peer = 1 };
+}
+
+static const Case counted[] = {
+    CASE(sound, NULL, NULL),
+    CASE(never_counted, "remote", "expected >> \"rows\" outside of repeats"),
+    CASE(counted_by_nothing, "repeats", "expected a buffer below 8 to count trips, found 98"),
+    CASE(counted_by_reals, "repeats", "expected i32 of act to count trips, found \"x\", f32 of act"),
+    CASE(counted_by_inputs, "repeats", "found \"tokens\", i32 of io"),
+    CASE(counted_by_one, "remote", "a repeat whose trips the ranks of ep agree on: counted by \"wished\""),
+    CASE(counted_by_parts, "remote", "a repeat whose trips the ranks of ep agree on: counted by \"own\""),
+    CASE(counts_itself, "repeats", "expected \"rounds\" to be written before what it counts"),
+    CASE(forgotten, "lives", "instruction 6: expected buffer \"rounds\" only in its life 4..5"),
+    CASE(in_pieces, "repeats", "buffer \"y\": expected no writes in pieces"),
+    CASE(next_round, "remote", "put into \"rows\" (bytes 0..32): expected the ranks of ep to meet after the "
+                               "last use of \"rows\" (bytes 0..32), of instruction 9"),
+    CASE(this_round, "remote", "instruction 7: read of \"rows\""),
+    CASE(may_not_meet, "remote", "instruction 8: read of \"rows\""),
+    CASE(meets_behind, "remote", "put into \"rows\" (bytes 0..32): expected the ranks of ep to meet after the "
+                                 "last use of"),
+    CASE(counted_elsewhere, "crossing", "a repeat whose trips the ranks of world agree on"),
+    CASE(sends_inside, "crossing", "instruction 9 (send): expected it outside of repeats"),
+};
+#undef CASE
+
+static void test_counted(void **state) {
+    (void)state;
+    for (int n = 1; n <= 9; n += 4) check_cases(sample_rounds, n, counted, COUNT_OF(counted));
 }
 
 // However many rows there are.
@@ -140,6 +198,20 @@ static void test_text(void **state) {
     assert_null(strstr(first.at, "sym"));
     text_finish(&first);
     plan_destroy(plan);
+    plan = sample_rounds(2);
+    first = second = (Text){ 0 };
+    plan_print(plan, &first);
+    assert_non_null(strstr(first.at, "\nrepeat 3 of 4 by rounds\ninstr 6 spread < x < own >> rows ep\n"));
+    if (plan_parse(first.at, first.bytes, &again) != OK) fail_msg("%s", status_message());
+    plan_print(again, &second);
+    assert_string_equal(first.at, second.at);
+    assert_int_equal(plan_check(again), OK);
+    count_by(again, "own");
+    assert_false(hash_equal(plan_hash(plan), plan_hash(again)));
+    text_finish(&first);
+    text_finish(&second);
+    plan_destroy(plan);
+    plan_destroy(again);
 }
 
 // Experts by number: in order, and as a map says.
@@ -182,6 +254,7 @@ static void test_experts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_counted),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_experts),

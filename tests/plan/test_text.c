@@ -211,7 +211,7 @@ static void test_refusals(void **state) {
                 "expected the next instruction's number (an integer of 1 to 1)");
     expect_edit(at, "instr 0 clear_1", "instr 0 clear_9",
                 "expected a kernel declared above, found \"clear_9\"");
-    expect_edit(at, "> all_grads", "=> all_grads", "expected a mode (<, >, +=, =, >>, <<), found \"=>\"");
+    expect_edit(at, "> all_grads", "=> all_grads", "expected a mode (<, >, +=, =, >>, <<, >?), found \"=>\"");
     expect_edit(at, "> all_grads", "> allgrads", "expected a buffer declared above");
     expect_edit(at, "row clear", "row clean", "expected a segment declared above, found \"clean\"");
     expect_edit(at, "mb -1", "mb -2", "expected a microbatch (an integer of -1 to 2147483647)");
