@@ -156,11 +156,54 @@ function m.mtp(fields) end
 ---@return block
 function m.model(fields) end
 
+---@class figure.fields
+---@field value number in the unit of the field
+---@field evidence? "measured"|"same_gpu"|"same_generation"|"specification" how it is known ["specification"]
+---@field source? string|false where it is from
+---@param fields? figure.fields
+---@return block
+function m.figure(fields) end
+
+---@class curve.fields
+---@field points list pairs { x, y }, x ascending; lines between them in log-log
+---@field ranks? size of a collective: among how many it was measured [2]
+---@field evidence? "measured"|"same_gpu"|"same_generation"|"specification" how it is known ["specification"]
+---@field source? string|false where it is from
+---@param fields? curve.fields
+---@return block
+function m.curve(fields) end
+
+---@class products.fields
+---@field peak number dense FLOP per second
+---@field reach? number share of it that large products reach under sustained load [0.75]
+---@field depth? number length of the contraction that reaches half of that [128]
+---@field edge? number a tile of m x n takes 1 + edge (1/m + 1/n) times its arithmetic [0]
+---@field tile? list largest tile of a unit: rows, columns [{}]
+---@field experts? number reach of grouped products over that of dense ones [0.95]
+---@field experts_depth? number depth of grouped products [512]
+---@field quantise_bytes? number traffic per number of the left operand before it can be used [0]
+---@field quantise_launch? number seconds to launch that [0]
+---@field evidence? "measured"|"same_gpu"|"same_generation"|"specification" how it is known ["specification"]
+---@field source? string|false where it is from
+---@param fields? products.fields
+---@return block
+function m.products(fields) end
+
 ---@class link.fields
 ---@field name string in reports
 ---@field size size devices or groups it joins
----@field rate number bytes per second, per device and direction
----@field latency? number seconds [2e-06]
+---@field rate number|block|function|boolean|figure.fields bytes per second, per device and direction
+---@field latency? number|block|function|boolean|figure.fields seconds [2e-06]
+---@field share? number of the rate, where there is no curve [0.8]
+---@field gather? list m.curve, by ranks: seconds by bytes that leave a rank [{}]
+---@field reduce_scatter? list the same [{}]
+---@field all_to_all? list the same [{}]
+---@field send? list the same [{}]
+---@field row_fixed? number|block|function|boolean|figure.fields|false seconds of a dispatch or combine of few rows; none: latency
+---@field rows_out? number|block|function|boolean|figure.fields|false bytes per second of rows put to experts; none: share of rate
+---@field rows_back? number|block|function|boolean|figure.fields|false of rows fetched from experts
+---@field blocks_out? number|block|function|boolean|figure.fields|false of rows that cross once per node
+---@field blocks_back? number|block|function|boolean|figure.fields|false of these, back
 ---@param fields? link.fields
 ---@return block
 function m.link(fields) end
@@ -169,13 +212,21 @@ function m.link(fields) end
 ---@field name string in reports
 ---@field arch string instruction set that kernels are compiled for
 ---@field units size multiprocessors or cores
----@field memory number bytes
----@field bandwidth number bytes per second
----@field bf16 number dense FLOP per second
----@field mxfp8? number|false dense FLOP per second; none: not supported
----@field fp32? number|false FLOP per second
+---@field memory number|block|function|boolean|figure.fields bytes
+---@field reserved? number|block|function|boolean|figure.fields bytes of it that contexts and transports take [1073741824.0]
+---@field bandwidth number|block|function|boolean|figure.fields bytes per second
+---@field bf16 number|block|function|boolean|products.fields dense FLOP per second
+---@field mxfp8? number|block|function|boolean|products.fields|false dense FLOP per second; none: not supported
+---@field fp32? number|block|function|boolean|figure.fields|block|function|boolean|products.fields|false FLOP per second
 ---@field shared? size bytes of shared memory per unit [49152]
 ---@field l2? size|false bytes of the last cache
+---@field launch? number|block|function|boolean|figure.fields seconds of a kernel beside others [3e-06]
+---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
+---@field move? number|block|function|boolean|figure.fields share that moves of rows reach [0.5]
+---@field adam? number|block|function|boolean|figure.fields share that the optimizer reaches [0.8]
+---@field attention? block|function|boolean|curve.fields|false share of the bf16 peak by sequence length; none: half of reach
+---@field attention_back? block|function|boolean|curve.fields|false of its backward
+---@field contention? number|block|function|boolean|figure.fields how much slower compute is beside communication [1.2]
 ---@param fields? device.fields
 ---@return block
 function m.device(fields) end
@@ -266,6 +317,8 @@ function m.gelu(x) end
 function m.get(name) end
 
 function m.gt(a, b) end
+
+function m.hardware(name) end
 
 --- int [T, k] → [E] or [S, E]: how often each id occurs
 function m.histogram(ids, E, set) end

@@ -5,24 +5,70 @@ local m = require "moec"
 
 local function describes() end
 
+-- A number with where it is from. A plain number in its place counts as a specification.
+m.figure = m.define("figure", {
+  { "value", "number", doc = "in the unit of the field" },
+  { "evidence", '"measured"|"same_gpu"|"same_generation"|"specification"', "specification", doc = "how it is known" },
+  { "source", "string", false, doc = "where it is from" },
+}, describes)
+
+m.curve = m.define("curve", {
+  { "points", "list", doc = "pairs { x, y }, x ascending; lines between them in log-log" },
+  { "ranks", "size", 2, doc = "of a collective: among how many it was measured" },
+  { "evidence", '"measured"|"same_gpu"|"same_generation"|"specification"', "specification", doc = "how it is known" },
+  { "source", "string", false, doc = "where it is from" },
+}, describes)
+
+m.products = m.define("products", {
+  { "peak", "number", doc = "dense FLOP per second" },
+  { "reach", "number", 0.75, doc = "share of it that large products reach under sustained load" },
+  { "depth", "number", 128, doc = "length of the contraction that reaches half of that" },
+  { "edge", "number", 0, doc = "a tile of m x n takes 1 + edge (1/m + 1/n) times its arithmetic" },
+  { "tile", "list", { 256, 128 }, doc = "largest tile of a unit: rows, columns" },
+  { "experts", "number", 0.95, doc = "reach of grouped products over that of dense ones" },
+  { "experts_depth", "number", 512, doc = "depth of grouped products" },
+  { "quantise_bytes", "number", 0, doc = "traffic per number of the left operand before it can be used" },
+  { "quantise_launch", "number", 0, doc = "seconds to launch that" },
+  { "evidence", '"measured"|"same_gpu"|"same_generation"|"specification"', "specification", doc = "how it is known" },
+  { "source", "string", false, doc = "where it is from" },
+}, describes)
+
 m.link = m.define("link", {
   { "name", "string", doc = "in reports" },
   { "size", "size", doc = "devices or groups it joins" },
-  { "rate", "number", doc = "bytes per second, per device and direction" },
-  { "latency", "number", 2e-6, doc = "seconds" },
+  { "rate", "number|figure", doc = "bytes per second, per device and direction" },
+  { "latency", "number|figure", 2e-6, doc = "seconds" },
+  { "share", "number", 0.8, doc = "of the rate, where there is no curve" },
+  { "gather", "list", {}, doc = "m.curve, by ranks: seconds by bytes that leave a rank" },
+  { "reduce_scatter", "list", {}, doc = "the same" },
+  { "all_to_all", "list", {}, doc = "the same" },
+  { "send", "list", {}, doc = "the same" },
+  { "row_fixed", "number|figure", false, doc = "seconds of a dispatch or combine of few rows; none: latency" },
+  { "rows_out", "number|figure", false, doc = "bytes per second of rows put to experts; none: share of rate" },
+  { "rows_back", "number|figure", false, doc = "of rows fetched from experts" },
+  { "blocks_out", "number|figure", false, doc = "of rows that cross once per node" },
+  { "blocks_back", "number|figure", false, doc = "of these, back" },
 }, describes)
 
 m.device = m.define("device", {
   { "name", "string", doc = "in reports" },
   { "arch", "string", doc = "instruction set that kernels are compiled for" },
   { "units", "size", doc = "multiprocessors or cores" },
-  { "memory", "number", doc = "bytes" },
-  { "bandwidth", "number", doc = "bytes per second" },
-  { "bf16", "number", doc = "dense FLOP per second" },
-  { "mxfp8", "number", false, doc = "dense FLOP per second; none: not supported" },
-  { "fp32", "number", false, doc = "FLOP per second" },
+  { "memory", "number|figure", doc = "bytes" },
+  { "reserved", "number|figure", 2^30, doc = "bytes of it that contexts and transports take" },
+  { "bandwidth", "number|figure", doc = "bytes per second" },
+  { "bf16", "number|products", doc = "dense FLOP per second" },
+  { "mxfp8", "number|products", false, doc = "dense FLOP per second; none: not supported" },
+  { "fp32", "number|figure|products", false, doc = "FLOP per second" },
   { "shared", "size", 49152, doc = "bytes of shared memory per unit" },
   { "l2", "size", false, doc = "bytes of the last cache" },
+  { "launch", "number|figure", 3e-6, doc = "seconds of a kernel beside others" },
+  { "stream", "number|figure", 0.8, doc = "share of bandwidth that row operations reach" },
+  { "move", "number|figure", 0.5, doc = "share that moves of rows reach" },
+  { "adam", "number|figure", 0.8, doc = "share that the optimizer reaches" },
+  { "attention", "curve", false, doc = "share of the bf16 peak by sequence length; none: half of reach" },
+  { "attention_back", "curve", false, doc = "of its backward" },
+  { "contention", "number|figure", 1.2, doc = "how much slower compute is beside communication" },
 }, describes)
 
 m.cluster = m.define("cluster", {

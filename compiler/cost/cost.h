@@ -21,9 +21,10 @@
 #ifndef MOEC_COST_H
 #define MOEC_COST_H
 
-#include "compiler/kernel/kernel.h"
 #include "compiler/model/model.h"
 #include "runtime/base/base.h"
+
+typedef struct KernelDesc KernelDesc; // compiler/kernel/kernel.h
 
 /* Devices -------------------------------------------------------------------------------------- */
 
@@ -42,9 +43,10 @@ double cost_evidence_error(CostEvidence evidence);
 
 // y by x, both positive: straight lines between points in log-log; level before the first, and after the last
 // level or, of seconds by bytes, growing with x. n = 0: none.
-enum { COST_MOST_POINTS = 24 };
+enum { COST_MOST_POINTS = 24, COST_MOST_SIZES = 4 };
 typedef struct CostCurve {
     int32_t n;
+    int32_t ranks;    // of collectives: among how many it was measured
     uint8_t evidence; // CostEvidence
     double x[COST_MOST_POINTS], y[COST_MOST_POINTS];
 } CostCurve;
@@ -96,7 +98,9 @@ typedef struct CostLink {
     double bytes_per_s;       // per device and direction, peak
     double latency_s;
     double share;             // of bytes_per_s, where there is no curve
-    CostCurve curves[N_COLLECTIVES]; // seconds by bytes that leave a rank
+    // Seconds by bytes that leave a rank, by ascending `ranks`; between numbers of ranks in log-log.
+    CostCurve curves[N_COLLECTIVES][COST_MOST_SIZES];
+    int32_t n_curves[N_COLLECTIVES];
     // Rows to experts (dispatch) and back (combine): fixed_s + bytes / rate.
     double row_fixed_s, row_bytes_per_s[2], block_bytes_per_s[2];
     uint8_t evidence, row_evidence;

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "compiler/cost/cost.h"
+#include "compiler/kernel/kernel.h"
 
 /* From descriptions ---------------------------------------------------------------------------- */
 

@@ -20,7 +20,9 @@ CostCluster cost_cluster_scaled(const CostCluster *cluster, int32_t first, doubl
     for (int32_t i = first; i < copy.n_links; i++) {
         CostLink *link = &copy.links[i];
         link->bytes_per_s *= factor;
-        for (int c = 0; c < N_COLLECTIVES; c++) scale_curve(&link->curves[c], factor);
+        for (int c = 0; c < N_COLLECTIVES; c++) {
+            for (int k = 0; k < link->n_curves[c]; k++) scale_curve(&link->curves[c][k], factor);
+        }
         for (int c = 0; c < 2; c++) {
             link->row_bytes_per_s[c] *= factor;
             link->block_bytes_per_s[c] *= factor;
@@ -38,12 +40,20 @@ static double within(const CostCluster *cluster, CostGroup group, int32_t i) {
     return fmax(1, fmin(group.members, floor(joined / group.stride)));
 }
 
-static double link_s(const CostLink *link, CostCollective what, double bytes) {
-    const CostCurve *curve = &link->curves[what];
+// Among `ranks` parts that meet on the link.
+static double link_s(const CostLink *link, CostCollective what, double ranks, double bytes) {
     if (bytes <= 0) return 0;
     double peak = bytes / link->bytes_per_s;
-    if (curve->n) return fmax(cost_curve_s(curve, bytes), peak);
-    return link->latency_s + peak / link->share;
+    int32_t n = link->n_curves[what], i = 0;
+    if (!n) return link->latency_s + peak / link->share;
+    const CostCurve *curve = link->curves[what];
+    while (i + 1 < n && curve[i + 1].ranks <= ranks) i++;
+    double s = cost_curve_s(&curve[i], bytes);
+    if (i + 1 < n && ranks > curve[i].ranks) {
+        double t = log(ranks / curve[i].ranks) / log((double)curve[i + 1].ranks / curve[i].ranks);
+        s *= pow(cost_curve_s(&curve[i + 1], bytes) / s, t);
+    }
+    return fmax(s, peak);
 }
 
 static double send_s(const CostCluster *cluster, int32_t stride, double bytes) {
@@ -53,7 +63,7 @@ static double send_s(const CostCluster *cluster, int32_t stride, double bytes) {
         joined *= cluster->links[i].size;
         if (stride < joined) break;
     }
-    return link_s(&cluster->links[i], COLLECTIVE_send, bytes);
+    return link_s(&cluster->links[i], COLLECTIVE_send, 2, bytes);
 }
 
 double cost_collective_s(const CostCluster *cluster, CostCollective what, CostGroup group, double bytes) {
@@ -67,7 +77,7 @@ double cost_collective_s(const CostCluster *cluster, CostCollective what, CostGr
         // that are first met here
         double moved = what == COLLECTIVE_all_to_all ? bytes * (here - inner) / group.members
                                                      : bytes * (1 - inner / here) / inner;
-        double s = link_s(&cluster->links[i], what, moved);
+        double s = link_s(&cluster->links[i], what, here / inner, moved);
         latencies += cluster->links[i].latency_s;
         if (s > slowest) slowest = s, of_slowest = cluster->links[i].latency_s;
     }

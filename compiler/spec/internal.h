@@ -11,6 +11,7 @@
 #include <lua.h>
 #include <lualib.h>
 
+#include "compiler/cost/cost.h"
 #include "compiler/layout/layout.h"
 #include "compiler/spec/spec.h"
 #include "runtime/base/embed.h"
@@ -246,6 +247,11 @@ typedef struct LayoutJob {
     Arena *arena;
 } LayoutJob;
 void layout_read(Spec *S, const LayoutJob *job);
+
+/* cluster.c ----------------------------------------------------------------------------------- */
+
+// What a file of a cluster returned, on top of the stack; texts live in `arena`.
+void cluster_read(Spec *S, Arena *arena, CostCluster *out);
 
 /* routing.c ----------------------------------------------------------------------------------- */
 

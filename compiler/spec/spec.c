@@ -9,7 +9,8 @@
 extern const EmbeddedFile embedded_dsl[];
 
 // In this order: each may use what those before it define.
-static const char *const dsl_files[] = { "dsl/ops.lua", "dsl/blocks.lua", "dsl/cluster.lua" };
+static const char *const dsl_files[] = { "dsl/ops.lua", "dsl/blocks.lua", "dsl/cluster.lua",
+                                         "dsl/hardware.lua" };
 
 /* Limits -------------------------------------------------------------------------------------- */
 
@@ -171,7 +172,9 @@ typedef struct Job {
     Spec *S;
     const char *path, *text;
     size_t bytes;
-    const LayoutJob *layout; // NULL: the file describes a model
+    const LayoutJob *layout; // the file describes a layout ...
+    CostCluster *cluster;    // ... or a cluster; both NULL: a model
+    Arena *arena;            // of the cluster
 } Job;
 
 // The block that the file returned is one of this kind.
@@ -186,13 +189,14 @@ static int run(lua_State *L) {
     place_add_source(S, job->path, job->text);
     const char *chunk = S->sources[0].chunk;
     sandbox_run(S, chunk, job->text, job->bytes, true, 0);
-    const char *kind = job->layout ? "layout" : "model";
+    const char *kind = job->layout ? "layout" : job->cluster ? "cluster" : "model";
     if (!is_a(is_block(L, -1), kind)) {
         Fault fault = { .at.loc = { .file = S->sources[0].file },
                         .hint = fault_hint(S, "return m.%s { ... }", kind) };
         fault_raise(S, &fault, "the file must return a %s, it returns %s", kind, describe(L, -1));
     }
     if (job->layout) layout_read(S, job->layout);
+    else if (job->cluster) cluster_read(S, job->arena, job->cluster);
     else trace(S, lua_gettop(L));
     return 0;
 }
@@ -311,6 +315,30 @@ bool spec_load_layout(const char *path, Model *model, Arena *arena, Layout *layo
         done = spec_load_layout_text(path, text, bytes, model, arena, layout, error);
     arena_destroy(scratch);
     return done;
+}
+
+bool spec_load_cluster_text(const char *path, const char *text, size_t bytes, Arena *arena, CostCluster *out,
+                            Text *error) {
+    Model *m = model_create();
+    Job job = { .path = path, .text = text, .bytes = bytes, .cluster = out, .arena = arena };
+    bool done = run_text(job, m, NULL, error);
+    model_destroy(m);
+    return done;
+}
+
+bool spec_load_cluster(const char *name, Arena *arena, CostCluster *out, Text *error) {
+    size_t n = strlen(name), bytes;
+    char *text;
+    if (n < 4 || strcmp(name + n - 4, ".lua")) {
+        const char *quotes = strpbrk(name, "\"\\\n");
+        text = arena_printf(arena, "return require(\"moec\").hardware(\"%.*s\")",
+                            (int)(quotes ? quotes - name : (ptrdiff_t)n), name);
+        return spec_load_cluster_text("--cluster", text, strlen(text), arena, out, error);
+    }
+    if (file_read(name, arena, &text, &bytes) == OK)
+        return spec_load_cluster_text(name, text, bytes, arena, out, error);
+    text_printf(error, "moec: error: %s\n", status_message());
+    return false;
 }
 
 Model *spec_load(const char *path, const SpecOptions *options, Text *error) {

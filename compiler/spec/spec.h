@@ -3,6 +3,7 @@
 #ifndef MOEC_SPEC_H
 #define MOEC_SPEC_H
 
+#include "compiler/cost/cost.h"
 #include "compiler/layout/layout.h"
 #include "compiler/model/model.h"
 
@@ -31,5 +32,11 @@ Model *spec_load_text(const char *path, const char *text, size_t bytes, const Sp
 bool spec_load_layout(const char *path, Model *model, Arena *arena, Layout *layout, Text *error);
 bool spec_load_layout_text(const char *path, const char *text, size_t bytes, Model *model, Arena *arena,
                            Layout *layout, Text *error);
+
+// A cluster: a file (a name that ends in .lua) that returns m.cluster { ... }, in the same sandbox, or the name
+// of a shipped one with a count, "b300x64" (dsl/hardware.lua). Texts live in `arena`. False: as above.
+bool spec_load_cluster(const char *name, Arena *arena, CostCluster *out, Text *error);
+bool spec_load_cluster_text(const char *path, const char *text, size_t bytes, Arena *arena, CostCluster *out,
+                            Text *error);
 
 #endif

@@ -72,7 +72,7 @@ local operations = page:match "\n## Operations(.-)\n## "
 -- Where the page shows no argument list of the operation's own.
 local shown = {
   sum = "(x, axis, {keep})", mean = "(x, axis, {keep})", amax = "(x, axis, {keep})", max = "(a, b)",
-  arg = "(name, default)",
+  arg = "(name, default)", hardware = "(name)",
   stack = "(n, block)", constant = "(numbers)", swiglu = "(gate, up)", geglu = "(gate, up)",
 }
 for name in ("lt le gt ge eq ne"):gmatch "%S+" do shown[name] = "(a, b)" end

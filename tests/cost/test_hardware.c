@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clusters in Lua: every shipped one is whole, a user's own takes a few lines, and what is wrong is told with
+// its place.
+#include "compiler/spec/spec.h"
+#include "tests/cost/help.h"
+
+static bool load_text(const char *text, CostCluster *out, Arena *arena, Text *error) {
+    return spec_load_cluster_text("c.lua", text, strlen(text), arena, out, error);
+}
+
+static void shipped(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    for (int i = 0; i < n_machines; i++) {
+        CostCluster c = cluster_named(machines[i], arena);
+        const CostDevice *d = &c.device;
+        assert_int_equal(cost_cluster_devices(&c), 1);
+        assert_true(d->units > 0 && d->memory_bytes > (4LL << 30) && d->reserved_bytes < d->memory_bytes / 4);
+        assert_true(d->bytes_per_s > 1e9 && d->launch_s > 0 && d->launch_s < 1e-4);
+        assert_true(d->stream > 0 && d->stream <= 1 && d->move > 0 && d->move <= d->stream && d->adam <= 1);
+        assert_true(d->contention >= 1 && d->contention <= 1.3);
+        assert_true(d->matmul[PRECISION_BF16].flop_per_s >= d->matmul[PRECISION_FP32].flop_per_s);
+        char name[32];
+        snprintf(name, sizeof name, "%sx128", machines[i]);
+        c = cluster_named(name, arena);
+        assert_int_equal(c.n_links, 2);
+        assert_int_equal(cost_cluster_devices(&c), 128);
+        assert_string_equal(c.name, name);
+        assert_true(c.links[1].bytes_per_s < c.links[0].bytes_per_s || !strcmp(machines[i], "l40s") ||
+                    !strcmp(c.links[0].name, "pcie") || !strcmp(machines[i], "cpu"));
+    }
+    arena_destroy(arena);
+}
+
+static void own(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    Text error = { 0 };
+    CostCluster c;
+    const char *text = "local m = require 'moec'\n"
+                       "return m.cluster {\n"
+                       "  name = 'mine',\n"
+                       "  device = { name = 'X', arch = 'sm_90a', units = 100, memory = 64 * 2^30, bandwidth = 2e12,\n"
+                       "             bf16 = 500e12, launch = m.figure { value = 4e-6, evidence = 'measured' } },\n"
+                       "  links = {\n"
+                       "    m.link { name = 'inside', size = 4, rate = 100e9 },\n"
+                       "    m.link { name = 'network', size = 16, rate = 25e9, latency = 5e-6 },\n"
+                       "  },\n"
+                       "}\n";
+    if (!load_text(text, &c, arena, &error)) fail_msg("%s", text_cstr(&error));
+    assert_int_equal(cost_cluster_devices(&c), 64);
+    assert_string_equal(c.device.name, "X");
+    assert_true(c.device.launch_s == 4e-6 && c.device.evidence[1] == EVIDENCE_measured);
+    assert_int_equal(c.device.evidence[0], EVIDENCE_specification);
+    assert_true(c.device.matmul[PRECISION_MXFP8].flop_per_s == 0);
+    CostKernel k = product(PRECISION_BF16, 1, 4096, 4096, 4096);
+    double s = cost_kernel_s(&c.device, &k);
+    assert_true(s > k.flops / 500e12 && s < 3 * k.flops / 500e12);
+    // One of the shipped ones, changed.
+    text = "local m = require 'moec'\n"
+           "local c = m.hardware 'b300x16'\n"
+           "return c:with { name = 'less memory', device = c.device:with { memory = 1e11 } }\n";
+    if (!load_text(text, &c, arena, &error)) fail_msg("%s", text_cstr(&error));
+    assert_true(c.device.memory_bytes == 100000000000 && c.links[0].n_curves[COLLECTIVE_gather] == 3);
+    arena_destroy(arena);
+    text_finish(&error);
+}
+
+static void refused(const char *text, const char *want) {
+    Arena *arena = arena_create();
+    Text error = { 0 };
+    CostCluster c;
+    if (load_text(text, &c, arena, &error)) fail_msg("taken: %s", text);
+    if (!strstr(text_cstr(&error), want)) fail_msg("expected: %s\ngot: %s", want, text_cstr(&error));
+    text_finish(&error);
+    arena_destroy(arena);
+}
+
+static void wrong(void **state) {
+    (void)state;
+    refused("return require 'moec'.hardware 'c300x8'", "no machine 'c300x8': expected NAMExCOUNT with one of a100, b200");
+    refused("return require 'moec'.hardware 'b300x12'", "b300x12: a node has 8 devices, expected fewer or a multiple");
+    refused("return 1", "the file must return a cluster");
+#define DEVICE "device = { name = 'X', arch = 'sm_90a', units = 1, memory = 1e9, bandwidth = 1e9, bf16 = 1e12"
+#define LINK "m.link { name = 'a', size = 2, rate = 1e9"
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = {} }",
+            "links must be a list of 1 to 4 of m.link");
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE ", stream = 0 }, links = { " LINK " } } }",
+            "stream must be above 0");
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = { " LINK
+            ", gather = { m.curve { points = { { 2, 1 }, { 1, 1 } } } } } } }",
+            "points must be pairs { x, y } of numbers above 0, x ascending");
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = { " LINK
+            ", gather = { 3 } } } }",
+            "gather must be made of m.curve");
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = { 5 } }",
+            "links must be a list of m.link");
+    Arena *arena = arena_create();
+    Text error = { 0 };
+    CostCluster c;
+    assert_false(spec_load_cluster("/nowhere/c.lua", arena, &c, &error));
+    assert_non_null(strstr(text_cstr(&error), "/nowhere/c.lua"));
+    assert_false(spec_load_cluster("b300x8\"x", arena, &c, &error) && c.n_links == 2);
+    text_finish(&error);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shipped),
+        cmocka_unit_test(own),
+        cmocka_unit_test(wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
