@@ -98,6 +98,17 @@ static Status cpu_launch(Device *device, const DeviceKernel *kernel, void *const
     return OK;
 }
 
+static Status cpu_stamp(Device *device, double *at) {
+    (void)device;
+    *at = time_seconds();
+    return OK;
+}
+
+static Status cpu_stamps(Device *device, int64_t n) {
+    (void)device, (void)n;
+    return OK;
+}
+
 static Status cpu_synchronize(Device *device) {
     (void)device;
     return OK;
@@ -129,6 +140,8 @@ static const DeviceApi api = {
     .fill = cpu_fill,
     .load = cpu_load,
     .launch = cpu_launch,
+    .stamp = cpu_stamp,
+    .stamps = cpu_stamps,
     .synchronize = cpu_synchronize,
 };
 

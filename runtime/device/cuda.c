@@ -19,6 +19,11 @@ typedef struct Timed {
     double *seconds;
 } Timed;
 
+typedef struct Stamp {
+    CUevent event;
+    double *at;
+} Stamp;
+
 typedef struct Cuda {
     Device base;
     const Driver *driver;
@@ -36,6 +41,9 @@ typedef struct Cuda {
     uint32_t n_modules;
     Timed *timed; // TIMED of them, made by the first timed launch
     int n_timed;
+    Stamp *stamps; // [0] is the zero of the others: `zero` on the host's clock
+    int64_t n_stamps, cap_stamps;
+    double zero;
     DeviceLane *lanes;
     DeviceMark *marks;
 } Cuda;
@@ -303,7 +311,9 @@ static Status check_reports(Cuda *cuda) {
 static Status cuda_synchronize(Device *device) {
     Cuda *cuda = (Cuda *)device;
     int n = cuda->n_timed;
+    int64_t n_stamps = cuda->n_stamps;
     cuda->n_timed = 0;
+    cuda->n_stamps = 0;
     TRY(enter(cuda));
     DRIVE(cuda, "the GPU stopped", stream_synchronize(cuda->stream));
     for (int i = 0; i < n; i++) {
@@ -311,6 +321,12 @@ static Status cuda_synchronize(Device *device) {
         DRIVE(cuda, "cannot time a launch",
               event_elapsed(&ms, cuda->timed[i].from, cuda->timed[i].to));
         *cuda->timed[i].seconds += 1e-3 * (double)ms;
+    }
+    for (int64_t i = 1; i < n_stamps; i++) {
+        float ms = 0;
+        DRIVE(cuda, "cannot take a time",
+              event_elapsed(&ms, cuda->stamps[0].event, cuda->stamps[i].event));
+        *cuda->stamps[i].at = cuda->zero + 1e-3 * (double)ms;
     }
     return check_reports(cuda);
 }
@@ -348,6 +364,40 @@ static Status cuda_launch(Device *device, const DeviceKernel *kernel, void *cons
     DRIVE(cuda, kernel->entry, event_record(timed->to, cuda->stream));
     timed->seconds = seconds;
     cuda->n_timed++;
+    return OK;
+}
+
+static Status cuda_stamps(Device *device, int64_t n) {
+    Cuda *cuda = (Cuda *)device;
+    if (n < cuda->cap_stamps) return OK; // one is the zero
+    Stamp *stamps = realloc(cuda->stamps, sizeof *stamps * (size_t)(n + 1));
+    if (!stamps) return status_fail(ERR_MEMORY, "no memory for times");
+    cuda->stamps = stamps;
+    TRY(enter(cuda));
+    for (; cuda->cap_stamps <= n; cuda->cap_stamps++)
+        DRIVE(cuda, "cannot take times", event_create(&stamps[cuda->cap_stamps].event, 0));
+    return OK;
+}
+
+// The first after a wait finds the device idle: its event is where both clocks meet.
+static Status set_zero(Cuda *cuda) {
+    TRY(cuda_synchronize(&cuda->base));
+    TRY(cuda_stamps(&cuda->base, 1));
+    DRIVE(cuda, "cannot take a time", event_record(cuda->stamps[0].event, cuda->stream));
+    DRIVE(cuda, "the GPU stopped", stream_synchronize(cuda->stream));
+    cuda->zero = time_seconds();
+    cuda->n_stamps = 1;
+    return OK;
+}
+
+static Status cuda_stamp(Device *device, double *at) {
+    Cuda *cuda = (Cuda *)device;
+    TRY(enter(cuda));
+    if (!cuda->n_stamps) TRY(set_zero(cuda));
+    if (cuda->n_stamps == cuda->cap_stamps) TRY(cuda_stamps(device, 2 * cuda->n_stamps));
+    Stamp *stamp = &cuda->stamps[cuda->n_stamps++];
+    stamp->at = at;
+    DRIVE(cuda, "cannot take a time", event_record(stamp->event, cuda->stream));
     return OK;
 }
 
@@ -479,6 +529,7 @@ static void cuda_close(Device *device) {
             if (cuda->timed[i].from) d->event_destroy(cuda->timed[i].from);
             if (cuda->timed[i].to) d->event_destroy(cuda->timed[i].to);
         }
+        for (int64_t i = 0; i < cuda->cap_stamps; i++) d->event_destroy(cuda->stamps[i].event);
         for (uint32_t i = 0; i < cuda->n_modules; i++)
             if (cuda->modules[i]) d->module_unload(cuda->modules[i]);
         free_lanes(cuda);
@@ -486,6 +537,7 @@ static void cuda_close(Device *device) {
     }
     if (cuda->retained) cuda->driver->context_release(cuda->id);
     free(cuda->timed);
+    free(cuda->stamps);
     free(cuda->modules);
     free(cuda);
 }
@@ -562,6 +614,8 @@ static const DeviceApi api = {
     .fill = cuda_fill,
     .load = cuda_load,
     .launch = cuda_launch,
+    .stamp = cuda_stamp,
+    .stamps = cuda_stamps,
     .begin = cuda_begin,
     .end = cuda_end,
     .replay = cuda_replay,

@@ -82,6 +82,11 @@ typedef struct DeviceApi {
     // the launch took, at the latest in `synchronize`; NULL while recording.
     Status (*launch)(Device *device, const DeviceKernel *kernel, void *const *args,
                      double *seconds);
+    // *at becomes the time (time_seconds) when all that the device was given by now has ended, at the
+    // latest in `synchronize`. Not while recording. stamps: room for so many between two waits, so
+    // that a stamp makes nothing.
+    Status (*stamp)(Device *device, double *at);
+    Status (*stamps)(Device *device, int64_t n);
     // NULL, like the next three: launches cost too little to record.
     Status (*begin)(Device *device);
     Status (*end)(Device *device, DeviceGraph **out);

@@ -232,18 +232,28 @@ static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, co
     void *const *args = launch->args[row->slot] + (size_t)trip * program->instrs[i].n_operands;
     together_at(exec, program, i, row);
     fence_operands(exec, program, i, args, false);
+    TRY(tape_begin(exec, row, i, trip));
     if (!launch->kernel) TRY(cross_run(exec, number, i, args, row));
     else TRY(exec->api->launch(exec->device, launch->kernel, args,
                                exec->seconds ? &exec->seconds[number][i] : NULL));
     link_moved(exec, number, i, args);
+    TRY(tape_end(exec));
     fence_operands(exec, program, i, args, true);
     return OK;
+}
+
+// Waits for what was sent before: by rows of its segment and slot; `all`: by all.
+static Status settle(Exec *exec, const PlanRow *row, bool all) {
+    if (!exec->n_sends) return OK;
+    TRY(tape_begin(exec, row, SPAN_TAKEN, 0));
+    TRY(cross_settle(exec, all ? NULL : row));
+    return tape_end(exec);
 }
 
 Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanSegment *s = &program->segments[row->segment];
-    TRY(cross_settle(exec, row));
+    TRY(settle(exec, row, false));
     fence_regions(exec, true);
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
         const PlanRepeat *repeat = plan_repeat(program, i);
@@ -271,6 +281,7 @@ static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
     const PlanProgram *program = &exec->plan->programs[number];
     bool on_host = exec->api->on_host;
     if (exec->images[REGION_scalars]) memcpy(&exec->step, exec_scalars(exec) + SCALAR_step, sizeof exec->step);
+    TRY(tape_start(exec, number));
     TRY(stage_begin(exec));
     TRY(zero_metrics(exec, program));
     int32_t filled = -1; // microbatch whose inputs are there
@@ -278,9 +289,11 @@ static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
         const PlanRow *row = &program->rows[r];
         if (row->microbatch > filled) {
             filled = row->microbatch;
+            TRY(tape_begin(exec, row, SPAN_INPUTS, 0));
             if (on_host) exec->slot = row->slot;
             if (on_host && fill) TRY(fill(user, exec, program, filled));
             if (!on_host) TRY(stage_in(exec, number, filled, row->slot));
+            TRY(tape_end(exec));
         }
         if (exec->poison) {
             TRY(cross_settle(exec, row)); // what was sent is held until then
@@ -289,7 +302,7 @@ static Status walk(Exec *exec, uint32_t number, ExecFill fill, void *user) {
         TRY(exec_run_row(exec, number, row));
     }
     if (on_host) exec->slot = 0;
-    TRY(cross_settle(exec, NULL));
+    if (program->n_rows) TRY(settle(exec, &program->rows[program->n_rows - 1], true));
     return stage_out(exec, number);
 }
 
@@ -309,19 +322,27 @@ static Status record(Exec *exec, uint32_t number) {
     return OK;
 }
 
-Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user) {
-    uint32_t number = exec_number(exec, program);
-    if (number == exec->plan->n_programs)
-        return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
+static Status run(Exec *exec, uint32_t number, ExecFill fill, void *user) {
     exec->comm->device = exec->device; // a Comm may serve several
     TRY(stage_fill(exec, number, fill, user));
-    if (exec->graph) {
+    if (exec->graph && !tape_wants(exec, number)) {
         if (!exec->graphs[number]) TRY(record(exec, number));
         TRY(exec->api->replay(exec->device, exec->graphs[number]));
     } else {
         TRY(walk(exec, number, fill, user));
     }
-    return cross_wait(exec);
+    TRY(cross_wait(exec));
+    tape_stop(exec);
+    return OK;
+}
+
+Status exec_run(Exec *exec, const PlanProgram *program, ExecFill fill, void *user) {
+    uint32_t number = exec_number(exec, program);
+    if (number == exec->plan->n_programs)
+        return status_fail(ERR_ARGUMENT, "exec_run: expected a program of the plan, found another");
+    Status status = run(exec, number, fill, user);
+    if (status != OK) tape_drop(exec);
+    return status;
 }
 
 Status exec_pack(Exec *exec) {

@@ -12,6 +12,7 @@
 
 #include "runtime/comm/comm.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/timeline.h"
 
 typedef struct Exec Exec;
 
@@ -69,6 +70,10 @@ int exec_graph_nodes(const Exec *exec, const PlanProgram *program);
 // Seconds each instruction of the program has taken so far, which the caller may set to zero; NULL
 // without ExecOptions.profile.
 double *exec_profile(const Exec *exec, const PlanProgram *program);
+// The next `runs` runs of the program are timed, instruction by instruction. Room for it is made here, and a
+// run allocates nothing. On a GPU they go by launches, not as a graph. What was timed before is gone.
+Status exec_trace(Exec *exec, const PlanProgram *program, int32_t runs);
+const PlanTimeline *exec_timeline(const Exec *exec); // of the runs since; NULL: exec_trace was not called
 // Bytes that this rank's instructions have given others so far; with ExecOptions.count_rows also the rows
 // that kernels have put to others and got from them.
 PlanTraffic exec_moved(const Exec *exec);

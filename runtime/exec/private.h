@@ -47,6 +47,13 @@ typedef struct Send {
     void *ticket;
 } Send;
 
+// Of a run that is timed.
+typedef struct Tape {
+    PlanTimeline timeline;
+    uint32_t number; // of the program
+    bool on;         // a run fills it now
+} Tape;
+
 struct Exec {
     Arena *arena;
     const Plan *plan;
@@ -86,6 +93,7 @@ struct Exec {
     char *copies;             // where kernels do not work in the host's memory: what is being sent
     int64_t copies_bytes, **copy_at; // copy_at: per program, by instruction: of slot 0
     int64_t *parts;           // bytes of blocks, to and from each member
+    Tape *tape;               // NULL: nobody asked
     Held held;                // what lies on the device
 };
 
@@ -126,6 +134,14 @@ void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args);
 void poison_program(Exec *exec, uint32_t number);
 // What lives across no row is not a number when a row begins.
 Status poison_row(Exec *exec, uint32_t number, uint32_t row);
+
+/* tape.c: all but tape_wants does nothing where no run is timed */
+bool tape_wants(const Exec *exec, uint32_t number); // the next run of this program
+Status tape_start(Exec *exec, uint32_t number);
+Status tape_begin(Exec *exec, const PlanRow *row, int32_t instr /* or SPAN_.. */, int32_t trip);
+Status tape_end(Exec *exec);
+void tape_stop(Exec *exec);
+void tape_drop(Exec *exec);
 
 /* gpus.c */
 Status gpus_connect(Exec *exec, const char *device);

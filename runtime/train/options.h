@@ -87,6 +87,13 @@ enum {
       "peak of the machine, for model FLOPs utilisation in the metrics; 0: unknown")               \
     X(FLAG, tensorboard, "run.tensorboard", "--tensorboard", "on", 0, 0, "", FOR_CHANGE,           \
       "write a TensorBoard event file too; --tensorboard=off: do not")                             \
+    X(TEXT, trace, "run.trace", "--trace", "", 0, 0, "file", FOR_TRAIN | FOR_RESUME,               \
+      "write what every rank did when in some steps, as JSON that ui.perfetto.dev opens "          \
+      "(docs/search.md); on a GPU these steps go by launches, not as a graph")                     \
+    X(INT, trace_step, "run.trace_step", "--trace-step", "0", 0, 1e12, "step",                     \
+      FOR_TRAIN | FOR_RESUME, "the first of them; 0: the third of this command")                   \
+    X(INT, trace_steps, "run.trace_steps", "--trace-steps", "1", 1, 1000, "steps",                 \
+      FOR_TRAIN | FOR_RESUME, "how many they are")                                                 \
     X(REAL, lr, "optim.lr", "--lr", "0.004", 0, 1e3, "", FOR_CHANGE, "peak learning rate")         \
     X(INT, warmup, "optim.warmup", "--warmup", "50", 0, 1e12, "steps", FOR_CHANGE,                 \
       "the learning rate grows linearly over the first steps")                                     \

@@ -46,6 +46,7 @@ typedef struct Trainer {
     int64_t others;              // bytes of this machine's other ranks
     bool stopped;                // some rank was asked to end
     Status trouble;              // of this rank in the last step, if the others do not know of it
+    StepTrace trace;
     MetricSet metrics;
     int main_loss;               // of them
     Journal journal;             // rank 0's
@@ -282,6 +283,7 @@ static Status start(Trainer *t) {
     t->sequences = ARENA_ARRAY(t->arena, int64_t, t->n_sequences);
     TRY(optim_groups(t->arena, t->plan, t->comm, &t->groups, &t->n_groups));
     if (options->peak > 0) t->flops = run_flops(t->job->run);
+    TRY(comm_agree(t->comm, step_trace_open(options, t->state.step, is_first(t), &t->trace)));
     TRY(metric_set_open(t->exec, t->program, t->arena, &t->metrics));
     t->main_loss = metrics_main_loss(t->metrics.metrics, t->metrics.n);
     TRY(comm_agree(t->comm, open_journal(t)));
@@ -388,6 +390,7 @@ static Status meet(Trainer *t) {
 }
 
 static Status one_step(Trainer *t) {
+    TRY(step_trace_before(&t->trace, t->exec, t->program, t->comm, t->state.step + 1));
     double began = time_seconds();
     const Options *options = t->options;
     DataBatch batch;
@@ -400,6 +403,7 @@ static Status one_step(Trainer *t) {
     t->loss = t->main_loss < 0 ? NAN : (double)t->metrics.parts[t->main_loss].at[0];
     t->grad_norm = scalars[SCALAR_grad_norm];
     double seconds = time_seconds() - began;
+    TRY(step_trace_after(&t->trace, t->exec, t->comm, t->state.step + 1));
     t->step_seconds = t->step_seconds > 0 ? 0.9 * t->step_seconds + 0.1 * seconds : seconds;
     t->state.step++;
     t->state.tokens += t->targets;
@@ -531,6 +535,10 @@ static Status conclude(Trainer *t) {
     progress_say(&t->progress, "trained %lld steps%s on %lld tokens in %.1f s; saved in %s",
                  (long long)t->state.step, skipped, (long long)t->state.tokens, t->state.seconds,
                  t->job->run);
+    if (t->trace.done) progress_say(&t->progress, "traced in %s", t->trace.file);
+    else if (t->trace.file[0])
+        progress_say(&t->progress, "warning: --trace: the run ended before step %lld",
+                     (long long)(t->trace.first + t->trace.n - 1));
     if (!t->data->held_out.n_sequences || !plan_program(t->plan, "eval")) return OK;
     EvalResult result;
     TRY(evaluate(t, 0, &result));

@@ -98,6 +98,21 @@ Status metric_set_read(MetricSet *set);
 void metrics_print(const MetricSet *set, json_t *object);
 int metrics_main_loss(const PlanMetric *metrics, uint32_t n); // index of the loss to show, -1: none
 
+/* trace.c: steps as a picture ------------------------------------------------------------------ */
+
+typedef struct StepTrace {
+    const char *file;            // "": none is asked for, and nothing below does anything
+    int64_t first, n;            // steps, from 1
+    double origin;               // of the picture, by this rank's clock
+    bool done;
+} StepTrace;
+
+// Of a session that goes on after `done` steps. `writes`: this rank will; it tries now.
+Status step_trace_open(const Options *options, int64_t done, bool writes, StepTrace *out);
+// All ranks call these, around each step, with its number.
+Status step_trace_before(StepTrace *trace, Exec *exec, const PlanProgram *program, Comm *comm, int64_t step);
+Status step_trace_after(StepTrace *trace, const Exec *exec, Comm *comm, int64_t step);
+
 /* groups.c ------------------------------------------------------------------------------------- */
 
 // Parameters that share a multiplier of the learning rate and one of the decay. In the order of

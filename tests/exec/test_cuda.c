@@ -259,6 +259,37 @@ static void test_profile(void **state) {
     plan_destroy(plan);
 }
 
+// A run that is timed goes by launches though it would be a graph, and its times are the device's.
+static void test_timeline(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Plan *plan = gpu_plan();
+    const PlanProgram *step = plan_program(plan, "step");
+    Exec *exec = create(plan, (ExecOptions){ .device = device(), .graph = true });
+    must(exec_init(exec, 1));
+    Fills fills = { .fail_at = -1 };
+    must(exec_trace(exec, step, 2));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(exec_graph_nodes(exec, step), 0);
+        must(exec_run(exec, step, fill, &fills));
+    }
+    assert_true(exec_graph_nodes(exec, step) > 0);
+    const PlanTimeline *timeline = exec_timeline(exec);
+    assert_int_equal(timeline->n_runs, 2);
+    for (int i = 0; i < 2; i++) {
+        const PlanRun *run = &timeline->runs[i];
+        double at = run->begin;
+        assert_int_equal(run->n, plan_timeline_spans(step) - 1 - 2 * step->n_rows + MICROBATCHES);
+        for (int64_t k = run->first; k < run->first + run->n; k++) {
+            assert_true(timeline->spans[k].begin == at && timeline->spans[k].end >= at);
+            at = timeline->spans[k].end;
+        }
+        assert_true(at > run->begin && run->end > run->begin);
+    }
+    exec_destroy(exec);
+    plan_destroy(plan);
+}
+
 // What is printed to stderr from here on, until it is taken back.
 static FILE *caught;
 static int stderr_of_test;
@@ -420,6 +451,7 @@ int main(void) {
         cmocka_unit_test(test_names),     cmocka_unit_test(test_launches),
         cmocka_unit_test(test_graph),     cmocka_unit_test(test_poison),
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
+        cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_too_large),
         cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context

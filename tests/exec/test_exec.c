@@ -112,6 +112,68 @@ static void test_profile(void **state) {
     plan_destroy(plan);
 }
 
+// A run that is timed has every instruction of every row once, trips in turn, in an order of time; runs that
+// nobody asked for leave no trace.
+static void check_span(const PlanTimeline *timeline, int64_t *k, double *at, int row, int instr, int trip) {
+    const PlanSpan *span = &timeline->spans[(*k)++];
+    assert_int_equal(span->row, row);
+    assert_int_equal(span->instr, instr);
+    assert_int_equal(span->trip, trip);
+    assert_true(span->begin >= *at && span->end >= span->begin);
+    *at = span->end;
+}
+
+static void check_timeline(const PlanTimeline *timeline, const PlanProgram *program, int runs) {
+    assert_int_equal(timeline->n_runs, runs);
+    int64_t k = 0;
+    double at = 0;
+    for (int run = 0; run < runs; run++) {
+        assert_int_equal(timeline->runs[run].first, k);
+        assert_true(timeline->runs[run].begin >= at);
+        at = timeline->runs[run].begin;
+        int filled = -1;
+        for (int r = 0; r < (int)program->n_rows; r++) {
+            const PlanSegment *segment = &program->segments[program->rows[r].segment];
+            if (program->rows[r].microbatch > filled) check_span(timeline, &k, &at, r, SPAN_INPUTS, 0);
+            filled = (int)max_i64(filled, program->rows[r].microbatch);
+            for (int i = segment->first; i < segment->first + segment->n;) {
+                const PlanRepeat *repeat = plan_repeat(program, i);
+                int n = repeat ? repeat->n : 1;
+                for (int trip = 0; trip < (repeat ? repeat->trip : 1); trip++)
+                    for (int j = i; j < i + n; j++) check_span(timeline, &k, &at, r, j, trip);
+                i += n;
+            }
+        }
+        assert_int_equal(timeline->runs[run].n, k - timeline->runs[run].first);
+        assert_true(timeline->runs[run].end >= at);
+        at = timeline->runs[run].end;
+    }
+    assert_int_equal(timeline->n, k);
+}
+
+static void test_timeline(void **state) {
+    (void)state;
+    for (int repeats = 0; repeats < 2; repeats++) {
+        Plan *plan = sample_plan(400, 3);
+        if (repeats) sample_halves(plan);
+        const PlanProgram *program = plan_program(plan, repeats ? "halves" : "step");
+        Exec *exec = create(plan, 2, false);
+        exec_init(exec, 1);
+        assert_null(exec_timeline(exec));
+        assert_int_equal(exec_run(exec, program, repeats ? NULL : fill, NULL), OK);
+        assert_int_equal(exec_trace(exec, program, 2), OK);
+        Fills failing = { .fail_at = repeats ? -1 : 1 }; // a run that fails is as if it had not been
+        if (!repeats) assert_int_equal(exec_run(exec, program, fill, &failing), ERR_INPUT);
+        for (int i = 0; i < 4; i++) assert_int_equal(exec_run(exec, program, repeats ? NULL : fill, NULL), OK);
+        check_timeline(exec_timeline(exec), program, 2);
+        assert_int_equal(exec_trace(exec, program, 1), OK);
+        check_timeline(exec_timeline(exec), program, 0);
+        assert_int_equal(exec_trace(exec, program, 0), ERR_ARGUMENT);
+        exec_destroy(exec);
+        plan_destroy(plan);
+    }
+}
+
 static void check_twice(const Exec *exec, int64_t tokens) {
     const float *weights = exec_region(exec, REGION_weights),
                 *packed = exec_region(exec, REGION_packed);
@@ -331,6 +393,7 @@ static void test_no_allocation(void **state) {
     Plan *plan = sample_plan(64, 2);
     Exec *exec = create(plan, 1, true);
     const PlanProgram *step = plan_program(plan, "step");
+    assert_int_equal(exec_trace(exec, step, 3), OK); // some of them are timed
     before = mallinfo2();
     for (int i = 0; i < 10; i++) assert_int_equal(exec_run(exec, step, fill, NULL), OK);
     struct mallinfo2 after = mallinfo2();
@@ -345,7 +408,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_step),           cmocka_unit_test(test_packed),
         cmocka_unit_test(test_repeat),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile),        cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_initial_values), cmocka_unit_test(test_poison),
         cmocka_unit_test(test_access),         cmocka_unit_test(test_refused_plan),

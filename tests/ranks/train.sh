@@ -70,8 +70,16 @@ train 2 dp=2,params=fsdp 8 fsdp --microbatch 128
 close "$work/one" "$work/fsdp"
 train 2 pp=2 8 pp2 --microbatch 256
 close "$work/one" "$work/pp2"
-train 4 pp=2,dp=2,ep=2,schedule=zb 8 all --microbatch 128
+train 4 pp=2,dp=2,ep=2,schedule=zb 8 all --microbatch 128 --trace "$work/trace.json" --trace-step 6 --trace-steps 2
 close "$work/one" "$work/all"
+# One picture of all ranks; each arrow between stages has both its ends.
+for rank in "0: stage 0, edp 0, ep 0" "1: stage 0, edp 0, ep 1" "2: stage 1, edp 0, ep 0" "3: stage 1, edp 0, ep 1"; do
+    grep -q "\"process_name\",\"args\":{\"name\":\"rank $rank\"}" "$work/trace.json" || fail "trace: no rank $rank"
+done
+[[ $(grep -c '"cat":"step"' "$work/trace.json") == 8 && $(grep -c '"name":"step 6"' "$work/trace.json") == 4 ]]
+ends() { grep "\"ph\":\"$1\"" "$work/trace.json" | sed 's/.*"id":"\([^"]*\)".*/\1/' | sort; }
+[[ $(ends s | wc -l) -ge 16 ]] || fail "trace: expected a message or more each way of 2 microbatches in 2 steps"
+cmp <(ends s) <(ends f)
 cmp <(grep '^group' "$work/one.log") <(grep '^group' "$work/all.log")
 
 # Interrupted and resumed: the same bits.

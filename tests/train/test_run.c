@@ -100,6 +100,52 @@ static void a_run_from_end_to_end(void **state) {
     assert_null(strstr(command_errors(), "compiling"));
 }
 
+static json_t *load_trace(const char *path) {
+    json_error_t error;
+    json_t *trace = json_load_file(path, 0, &error);
+    if (!trace) fail_msg("%s:%d: %s", path, error.line, error.text);
+    return json_object_get(trace, "traceEvents");
+}
+
+// --trace: the steps that were asked for, in JSON, every span of a thread beside or within the others.
+static void a_trace(void **state) {
+    (void)state;
+    char *run = path_in(folder, "traced"), *file = path_in(folder, "trace.json");
+    expect_run(0, COMMAND(program, plan_path, "--data", data, "--out", run, "--steps", "5", "--trace", file,
+                          "--trace-steps", "2"));
+    expect_error("traced in ");
+    json_t *events = load_trace(file), *event;
+    size_t i, n;
+    int steps = 0, launches = 0;
+    double end = 0;
+    json_array_foreach(events, i, event) {
+        const char *category = json_string_value(json_object_get(event, "cat"));
+        double at = json_number_value(json_object_get(event, "ts"));
+        if (!category || strcmp(json_string_value(json_object_get(event, "ph")), "X")) continue;
+        if (!strcmp(category, "step")) {
+            int64_t step = json_integer_value(json_object_get(json_object_get(event, "args"), "step"));
+            assert_int_equal(step, 3 + steps++);
+        } else if (strcmp(category, "row")) {
+            assert_true(at >= end - 1e-6);
+            end = at + json_number_value(json_object_get(event, "dur"));
+            launches += json_object_get(json_object_get(event, "args"), "kernel") != NULL;
+        }
+    }
+    assert_int_equal(steps, 2);
+    assert_true(launches >= 8);
+    // Fewer steps than usual: the last. Others: those that are asked for, of a run that goes on too.
+    expect_run(0, COMMAND(program, plan_path, "--data", data, "--out", path_in(folder, "short"), "--steps", "1",
+                          "--trace", file));
+    assert_non_null(strstr(read_whole(file, &n), "\"name\":\"step 1\""));
+    expect_run(0, COMMAND(program, "resume", run, "--steps", "9", "--trace", file, "--trace-step", "9"));
+    assert_non_null(strstr(read_whole(file, &n), "\"name\":\"step 9\""));
+    expect_run(2, COMMAND(program, "resume", run, "--steps", "12", "--trace", file, "--trace-step", "12",
+                          "--trace-steps", "2"));
+    expect_error("expected steps 12 to 13 among those of this run, which are 10 to 12");
+    expect_run(1, COMMAND(program, "resume", run, "--steps", "12", "--trace", "/nowhere/trace.json"));
+    expect_error("/nowhere");
+}
+
 // Starts a long run and waits for its first step.
 static pid_t start_long(char *run, int out, int err) {
     char *words[] = { program, plan_path, "--data",  data, "--out",
@@ -245,7 +291,7 @@ static void wrong_commands(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_run_from_end_to_end),
+        cmocka_unit_test(a_run_from_end_to_end), cmocka_unit_test(a_trace),
         cmocka_unit_test(killed_by_a_signal),
         cmocka_unit_test(signals_that_end_nothing),
         cmocka_unit_test(folder_moved_while_training),
