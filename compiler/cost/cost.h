@@ -138,7 +138,7 @@ typedef struct CostKernel {
     uint8_t class, precision, role; // CostClass, Precision, CostRole
     uint8_t remote;                 // a move to (COST_PUTS) or from (COST_GETS) other ranks: cost_rows_s has
                                     // its seconds, cost_kernel_s only its launch
-    bool post;                      // a product with a row program on its results
+    double row_bytes;               // of a remote move: of one row
     double m, n, k, groups;
     double flops, bytes;
 } CostKernel;

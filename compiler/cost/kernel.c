@@ -15,18 +15,26 @@ static bool reads_rows_elsewhere(const RowBody *body) {
     return false;
 }
 
-static CostRemote remote_of(const RowBody *body) {
+// Widths of rows that go or come; of several, their sum.
+static CostRemote remote_of(const RowBody *body, double *row_bytes) {
+    CostRemote remote = COST_HERE;
     for (uint32_t i = 0; i < body->n_stores; i++) {
-        if (body->stores[i].apart) return COST_PUTS;
+        if (!body->stores[i].apart) continue;
+        remote = COST_PUTS;
+        *row_bytes += (double)type_features(model_type(body->model, body->stores[i].node)) *
+                      dtype_bytes((Dtype)body->stores[i].dtype);
     }
     for (uint32_t i = 0; i < body->n_loads; i++) {
-        if (body->loads[i].apart) return COST_GETS;
+        if (!body->loads[i].apart) continue;
+        remote = COST_GETS;
+        *row_bytes += (double)type_features(model_type(body->model, body->loads[i].node)) *
+                      dtype_bytes((Dtype)body->loads[i].dtype);
     }
-    return COST_HERE;
+    return remote;
 }
 
 static void of_row(const KernelDesc *d, double load, CostKernel *out) {
-    out->remote = remote_of(&d->body);
+    out->remote = (uint8_t)remote_of(&d->body, &out->row_bytes);
     out->class = out->remote || reads_rows_elsewhere(&d->body) ? COST_move : COST_row;
     if (d->body.row == ROW_R) {
         out->bytes *= load;
@@ -46,7 +54,6 @@ static void of_product(const KernelDesc *d, double load, CostKernel *out) {
     out->class = d->experts ? COST_experts : COST_dense;
     out->groups = (d->experts ? d->experts : 1) * each;
     double m = rows * mid * each, n = columns(d), k = d->k;
-    out->post = d->body.n_stores > 0;
     if (d->family == FAMILY_MATMUL) {
         out->m = m, out->n = n, out->k = k;
     } else if (d->family == FAMILY_MATMUL_T) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model as a search sees it: parts (classes of equal layers, what precedes them, what follows them), and for
 // each part and choice its seconds and bytes on one rank. Looking up is cheap; everything is per microbatch or
-// per step as said. Who makes one: compiler/search/probe.h, from probe plans. Tests make their own.
+// per step as said. Who makes one: compiler/search/profile.h, from probes of lowering. Tests make their own.
 #ifndef MOEC_COST_PROFILE_H
 #define MOEC_COST_PROFILE_H
 
@@ -34,13 +34,18 @@ typedef struct CostPart {
     double imbalance_s[N_COST_PASSES];       // of these, what even loads would not take
     double rows_s[N_COST_PASSES];            // dispatch and combine, nothing hidden
     double flops;                            // of the model, of one microbatch, forward and backward
-    int64_t saved_bytes;                     // between a microbatch's forward and backward
-    int64_t transient_bytes;                 // most besides, while a microbatch is computed here
-    int64_t window_bytes;                    // of the above saved: memory that other ranks reach (sym)
+    // Memory, of activations [0] and of what other ranks reach [1] (regions act and sym): what a microbatch keeps
+    // between forward and backward; and the most that lives besides all saves up to this part, while a
+    // microbatch is computed here. See cost_stage_bytes.
+    int64_t saved_bytes[2], transient_bytes[2];
     // Numbers of parameters. Of matrices, which kernels read packed in two orders, and others, read as they are.
     double dense_matrix, dense_other;        // held by all ranks of dp
     double expert_matrix, expert_other;      // of this rank's experts; held by dp / ep ranks
 } CostPart;
+
+// Regions act and sym together of a stage whose parts are in order, with `in_flight` microbatches saved at most:
+// while one is at part i, the others keep all and it keeps what parts up to i save.
+int64_t cost_stage_bytes(const CostPart *parts, int32_t n, int32_t in_flight);
 
 typedef struct CostProfile CostProfile;
 struct CostProfile {

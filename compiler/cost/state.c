@@ -50,7 +50,10 @@ static void add_group(const CostCluster *cluster, const CostStack *stack, double
     double gather = cost_collective_s(cluster, COLLECTIVE_gather, group, numbers * stack->gathered);
     double exchange = cost_collective_s(cluster, COLLECTIVE_reduce_scatter, group, numbers * stack->exchanged);
     double ranks = group.members > 1 ? group.members : 1;
-    if (fsdp && ranks > 1) s->microbatch += 2 * gather + exchange;
+    if (fsdp && ranks > 1)
+        s->microbatch += 2 * gather + exchange + // and packs what it has gathered, for forward and for backward
+                         2 * numbers * (stack->gathered + stack->weight) /
+                             (cluster->device.bytes_per_s * cluster->device.stream);
     else s->step += gather + exchange;
     double whole = fsdp && ranks > 1 ? numbers / ranks : numbers;
     double traffic = numbers / ranks * stack->shard_traffic + whole * stack->whole_traffic;
@@ -66,4 +69,17 @@ void cost_state_s(const CostCluster *cluster, const CostStack *stack, const Cost
     add_group(cluster, stack, part->expert_matrix + part->expert_other, choice->expert_params,
               (CostGroup){ (int32_t)expert_ranks(choice, dp), ep }, &s);
     *step_s = s.step, *microbatch_s = s.microbatch, *optimizer_s = s.optimizer;
+}
+
+int64_t cost_stage_bytes(const CostPart *parts, int32_t n, int32_t in_flight) {
+    int64_t sum = 0;
+    for (int region = 0; region < 2; region++) {
+        int64_t saved = 0, most = 0;
+        for (int32_t i = 0; i < n; i++) {
+            saved += parts[i].saved_bytes[region];
+            most = max_i64(most, saved + parts[i].transient_bytes[region]);
+        }
+        sum += most + (in_flight > 1 ? in_flight - 1 : 0) * saved;
+    }
+    return sum;
 }

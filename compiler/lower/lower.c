@@ -281,3 +281,92 @@ Plan *lower_model(Model *model, const LowerOptions *options) {
     plan_destroy(l.plan);
     return NULL;
 }
+
+/* Probes --------------------------------------------------------------------------------------- */
+
+static int32_t probe_layer(const Lower *l, uint32_t node) {
+    int layer = lower_layer(l, node);
+    if (layer > 0) return layer - 1;
+    return strncmp(model_name(l->m, l->m->nodes[node].addr), "embedding", 9) ? l->m->n_layers : -1;
+}
+
+static uint8_t grows_by(const Lower *l, const Buffer *buffer) {
+    const Type *type = model_type(l->m, buffer->node);
+    switch (buffer->kind) {
+    case BUFFER_ROW_OF_SLOT: return ROW_T;
+    case BUFFER_SLOT_OF_ROW: return ROW_R;
+    case BUFFER_PARTIALS: return type->row == ROW_NONE ? ROW_T : type->row;
+    case BUFFER_VALUE: break;
+    case BUFFER_SPARE: break;
+    default: return ROW_NONE;
+    }
+    if (type->row == ROW_T && buffer->dims[0] != l->tokens) return ROW_NONE; // pieces of rows
+    return type->row;
+}
+
+static void report_kernels(const Lower *l, const LowerProbe *probe) {
+    for (uint32_t t = 0; t < l->n_kernels; t++) {
+        const Kernel *k = &l->kernels[l->order[t]];
+        bool forward = is_forward(k->segment), backward = is_backward(k->segment);
+        if (k->op != PLAN_launch || !(forward || backward)) continue;
+        const Unit *unit = k->n_units ? &l->units[k->units[0]] : NULL;
+        uint32_t node = unit ? unit->node : k->node;
+        ProbeKernel at = { .desc = &k->desc,
+                           .layer = probe_layer(l, k->node ? k->node : node),
+                           .backward = backward,
+                           .again = backward && node >= l->first_again && node < l->end_again,
+                           .weights = k->desc.family == FAMILY_MATMUL_W || k->desc.family == FAMILY_EMBED_W,
+                           .trips = k->repeat ? l->repeats[k->repeat - 1].trip : 1,
+                           .time = k->time };
+        probe->kernel(probe->user, &at);
+    }
+}
+
+static void report_buffers(const Lower *l, const LowerProbe *probe) {
+    int32_t backward = l->segment_first[SEGMENT_BACKWARD], end = l->segment_first[SEGMENT_UPDATE];
+    for (uint32_t b = 0; b < l->n_buffers; b++) {
+        const Buffer *buffer = &l->buffers[b];
+        if (!buffer_is_placed(buffer) || !buffer->writer || buffer->first >= end) continue;
+        const Kernel *writer = &l->kernels[buffer->writer - 1];
+        ProbeBuffer at = { .bytes = round_up(buffer->bytes, PLAN_GRAIN),
+                           .layer = probe_layer(l, writer->node),
+                           .region = buffer->region,
+                           .rows = grows_by(l, buffer),
+                           .saved = buffer->first < backward && buffer->last >= backward,
+                           .first = buffer->first,
+                           .last = buffer->last };
+        probe->buffer(probe->user, &at);
+    }
+}
+
+static bool probe_step(Lower *l, const LowerProbe *probe) {
+    if (!find_gradients(l) || !emit_params(l) || !lower_start(l, PROGRAM_STEP)) return false;
+    for (int i = 0; i < COUNT_OF(passes); i++) {
+        if (!passes[i].run(l)) return false;
+        if (passes[i].run == pass_schedule) break;
+    }
+    report_kernels(l, probe);
+    report_buffers(l, probe);
+    return true;
+}
+
+bool lower_probe(Model *model, const LowerOptions *options, const LowerProbe *probe) {
+    Shared shared = { 0 };
+    LowerOptions step = *options;
+    step.programs[PROGRAM_STEP] = true;
+    Lower l = { .from = model, .options = &step, .shared = &shared, .arena = arena_create() };
+    bool done = check_options(&l);
+    if (done) {
+        l.plan = plan_create();
+        l.plan->tokens = l.tokens;
+        l.plan->sequence = model->sequence;
+        l.plan->vocab = model->vocab;
+        l.plan->microbatches = step.microbatches;
+        l.plan->mesh = layout_mesh(l.layout, 0);
+        done = probe_step(&l, probe);
+        model_destroy(l.m ? l.m : shared.step);
+        plan_destroy(l.plan);
+    }
+    arena_destroy(l.arena);
+    return done;
+}

@@ -28,4 +28,31 @@ typedef struct LowerOptions {
 // NULL when refused: model->diag has message, hint and location.
 Plan *lower_model(Model *model, const LowerOptions *options);
 
+// What the step of a plan would consist of, without making it: no sources, no addresses.
+typedef struct KernelDesc KernelDesc; // compiler/kernel/kernel.h
+typedef struct ProbeKernel {
+    const KernelDesc *desc;
+    int32_t layer;   // from 0; -1: before the first; as many as there are layers: after the last
+    bool backward;   // not in forward
+    bool again;      // backward computes it once more
+    bool weights;    // makes gradients of weights
+    int32_t trips;   // launches a microbatch
+    int32_t time;    // instruction
+} ProbeKernel;
+typedef struct ProbeBuffer {
+    int64_t bytes;
+    int32_t layer;        // of the kernel that writes it
+    uint8_t region;       // act or sym
+    uint8_t rows;         // RowKind by which its bytes grow; ROW_NONE: they stay
+    bool saved;           // from forward to backward
+    int32_t first, last;  // instructions
+} ProbeBuffer;
+typedef struct LowerProbe {
+    void (*kernel)(void *user, const ProbeKernel *kernel);  // in order of time; of forward and backward
+    void (*buffer)(void *user, const ProbeBuffer *buffer);  // of these
+    void *user;
+} LowerProbe;
+// One rank, or `layout` with pp = 1. False when refused, as above.
+bool lower_probe(Model *model, const LowerOptions *options, const LowerProbe *probe);
+
 #endif

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: Apache-2.0
+// A profile from probes of lowering. A probe lists the kernels and buffers of a step of one sequence on one
+// rank; every quantity of it is a sum of what stays, what grows with tokens and what grows with rows of
+// experts, so other microbatches, ep and capacities need no other probe. Layers whose products are equal are
+// one class, and the middle one of a class stands for it: the first and last of a model join with what
+// surrounds them.
+//
+// Memory. In a part's kernels the live bytes, less what earlier parts save, are sums of the same kind; those
+// that no other moment exceeds in all three terms are kept, and the largest is taken for each choice.
+#include "compiler/search/profile.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "compiler/kernel/kernel.h"
+
+typedef struct Grows { double stays, tokens, rows; } Grows; // bytes of the probe
+
+typedef struct PartKernel {
+    CostKernel kernel;
+    uint8_t pass, rows; // CostPass; RowKind
+    double trips, weights; // weights: of its bytes, what does not grow
+} PartKernel;
+
+typedef struct Moments { Grows *items; uint32_t n, cap; } Moments;
+
+typedef struct ProbePart {
+    PartKernel *kernels;
+    uint32_t n_kernels, cap_kernels;
+    Grows saved[2];
+    Moments moments[2]; // by region: act, sym
+} ProbePart;
+
+typedef struct Probe {
+    bool made, refused;
+    ProbePart *parts; // [classes + 2]
+    double rows;      // of experts, on this rank
+} Probe;
+
+enum { KEYS = 2 * 3 * 2 }; // fp32 or bf16; recomputation; experts elsewhere or here
+
+typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
+
+typedef struct Profile {
+    CostProfile base;
+    Model *model;
+    const CostCluster *cluster;
+    Arena *arena;
+    int32_t *class_of, *middle; // [layers]; [classes]: the layer that stands for it
+    double *experts;            // [classes + 2]: of its layer
+    CostPart *parameters;       // [classes + 2]: numbers, experts' of all ranks
+    const char *target;
+    Probe probes[KEYS];
+    Memo *memo;
+    uint32_t n_memo, cap_memo;
+} Profile;
+
+/* Collecting a probe --------------------------------------------------------------------------- */
+
+typedef struct Seen {
+    Profile *p;
+    Arena *scratch;
+    ProbeKernel *kernels;
+    CostKernel *costs;
+    uint8_t *rows;
+    double *weights;
+    uint32_t n_kernels, cap_kernels, cap_costs, n_costs, cap_rows, n_rows, cap_weights, n_weights;
+    ProbeBuffer *buffers;
+    uint32_t n_buffers, cap_buffers;
+    double expert_rows;
+} Seen;
+
+static uint8_t rows_of(const KernelDesc *d) {
+    switch (d->family) {
+    case FAMILY_ROW: return d->body.row;
+    case FAMILY_MATMUL:
+    case FAMILY_MATMUL_T:
+    case FAMILY_MATMUL_W: return d->experts ? ROW_R : ROW_T;
+    case FAMILY_SEGMENT_SUM: return d->experts ? ROW_R : ROW_T;
+    case FAMILY_PACK:
+    case FAMILY_CLEAR: return ROW_NONE;
+    default: return ROW_T;
+    }
+}
+
+static double weights_of(const KernelDesc *d, const CostKernel *k) {
+    bool wgrad = d->family == FAMILY_MATMUL_W;
+    if (!wgrad && d->family != FAMILY_MATMUL && d->family != FAMILY_MATMUL_T) return 0;
+    double numbers = wgrad ? k->groups * k->m * k->n : k->groups * k->n * k->k;
+    return numbers * (wgrad || d->precision != PRECISION_BF16 ? 4 : 2) * (wgrad && d->accumulate ? 2 : 1);
+}
+
+static void see_kernel(void *user, const ProbeKernel *kernel) {
+    Seen *s = user;
+    CostKernel cost;
+    cost_of_kernel(kernel->desc, 1, &cost);
+    if (kernel->desc->family != FAMILY_ROW && kernel->desc->experts && rows_of(kernel->desc) == ROW_R)
+        s->expert_rows = fmax(s->expert_rows, (double)kernel->desc->rows);
+    *ARENA_PUSH(s->scratch, s->kernels, s->n_kernels, s->cap_kernels) = *kernel;
+    *ARENA_PUSH(s->scratch, s->costs, s->n_costs, s->cap_costs) = cost;
+    *ARENA_PUSH(s->scratch, s->rows, s->n_rows, s->cap_rows) = rows_of(kernel->desc);
+    *ARENA_PUSH(s->scratch, s->weights, s->n_weights, s->cap_weights) = weights_of(kernel->desc, &cost);
+}
+
+static void see_buffer(void *user, const ProbeBuffer *buffer) {
+    Seen *s = user;
+    *ARENA_PUSH(s->scratch, s->buffers, s->n_buffers, s->cap_buffers) = *buffer;
+}
+
+static void grow(Grows *to, const ProbeBuffer *b, double sign) {
+    double bytes = sign * (double)b->bytes;
+    if (b->rows == ROW_T || b->rows == ROW_S) to->tokens += bytes;
+    else if (b->rows == ROW_R) to->rows += bytes;
+    else to->stays += bytes;
+}
+
+static void keep_moment(Arena *arena, Moments *m, Grows g) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < m->n; i++) {
+        const Grows *o = &m->items[i];
+        if (o->stays >= g.stays && o->tokens >= g.tokens && o->rows >= g.rows) return;
+    }
+    for (uint32_t i = 0; i < m->n; i++) {
+        Grows o = m->items[i];
+        if (!(g.stays >= o.stays && g.tokens >= o.tokens && g.rows >= o.rows)) m->items[n++] = o;
+    }
+    m->n = n;
+    *ARENA_PUSH(arena, m->items, m->n, m->cap) = g;
+}
+
+// The part that a layer stands for, or -1: another of its class does.
+static int32_t part_of(const Profile *p, int32_t layer) {
+    if (layer < 0) return cost_part_before(&p->base);
+    if (layer >= p->base.n_layers) return cost_part_after(&p->base);
+    int32_t class = p->class_of[layer];
+    return p->middle[class] == layer ? class : -1;
+}
+
+static int by_first(const void *a, const void *b) {
+    const ProbeBuffer *x = a, *y = b;
+    return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
+}
+
+// Live bytes at the time of every kernel, less what parts before its own save.
+static void fill_moments(const Seen *s, Probe *probe, int region) {
+    const Profile *p = s->p;
+    int32_t n_layers = p->base.n_layers, wanted = region ? REGION_sym : REGION_act, end = 1;
+    Grows *saved = ARENA_ARRAY(s->scratch, Grows, n_layers + 3); // by layer + 1: of those before it
+    for (uint32_t i = 0; i < s->n_buffers; i++) {
+        const ProbeBuffer *b = &s->buffers[i];
+        if (b->region == wanted && b->saved) grow(&saved[b->layer + 2], b, 1);
+        if (b->last >= end) end = b->last + 1;
+    }
+    for (uint32_t i = 0; i < s->n_kernels; i++) end = s->kernels[i].time >= end ? s->kernels[i].time + 1 : end;
+    for (int32_t layer = -1; layer <= n_layers; layer++) {
+        int32_t part = part_of(p, layer);
+        if (part >= 0) probe->parts[part].saved[region] = saved[layer + 2];
+    }
+    for (int32_t i = 1; i < n_layers + 3; i++)
+        saved[i].stays += saved[i - 1].stays, saved[i].tokens += saved[i - 1].tokens,
+            saved[i].rows += saved[i - 1].rows;
+    Grows *change = ARENA_ARRAY(s->scratch, Grows, end + 1);
+    for (uint32_t i = 0; i < s->n_buffers; i++) {
+        const ProbeBuffer *b = &s->buffers[i];
+        if (b->region != wanted || b->first < 0) continue;
+        grow(&change[b->first], b, 1);
+        grow(&change[b->last + 1], b, -1);
+    }
+    Grows live = { 0 };
+    int32_t t = 0;
+    for (uint32_t i = 0; i < s->n_kernels; i++) {
+        for (; t <= s->kernels[i].time; t++)
+            live.stays += change[t].stays, live.tokens += change[t].tokens, live.rows += change[t].rows;
+        int32_t part = part_of(p, s->kernels[i].layer);
+        if (part < 0) continue;
+        const Grows *before = &saved[s->kernels[i].layer + 1];
+        keep_moment(p->arena, &probe->parts[part].moments[region],
+                    (Grows){ live.stays - before->stays, live.tokens - before->tokens, live.rows - before->rows });
+    }
+}
+
+static void fill_parts(Seen *s, Probe *probe) {
+    Profile *p = s->p;
+    probe->parts = ARENA_ARRAY(p->arena, ProbePart, p->base.n_classes + 2);
+    probe->rows = s->expert_rows;
+    for (uint32_t i = 0; i < s->n_kernels; i++) {
+        const ProbeKernel *at = &s->kernels[i];
+        int32_t part = part_of(p, at->layer);
+        if (part < 0) continue;
+        ProbePart *to = &probe->parts[part];
+        CostPass pass = !at->backward ? PASS_forward : at->again ? PASS_again
+                        : at->weights ? PASS_wgrad : PASS_dgrad;
+        *ARENA_PUSH(p->arena, to->kernels, to->n_kernels, to->cap_kernels) =
+            (PartKernel){ .kernel = s->costs[i], .pass = (uint8_t)pass, .rows = s->rows[i], .trips = at->trips,
+                          .weights = s->weights[i] };
+    }
+    qsort(s->buffers, s->n_buffers, sizeof *s->buffers, by_first);
+    for (int region = 0; region < 2; region++) fill_moments(s, probe, region);
+}
+
+static int32_t smallest_divisor(int32_t n) {
+    for (int32_t d = 2; d <= n; d++) {
+        if (n % d == 0) return d;
+    }
+    return 1;
+}
+
+static bool run_probe(Profile *p, uint8_t precision, uint8_t recompute, bool apart, Seen *seen) {
+    Layout layout = layout_single();
+    layout.recompute = recompute;
+    layout.microbatch = 1;
+    layout.capacity = 1;
+    if (apart) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
+    LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .precision = precision,
+                             .recompute = recompute, .layout = &layout };
+    LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen };
+    *seen = (Seen){ .p = p, .scratch = arena_create() };
+    return lower_probe(p->model, &options, &probe);
+}
+
+static Probe *probe_for(Profile *p, const CostChoice *choice) {
+    bool wide = choice->precision == PRECISION_FP32, apart = choice->ep > 1;
+    Probe *probe = &p->probes[((wide * 3) + choice->recompute % 3) * 2 + apart];
+    if (probe->made || probe->refused) return probe;
+    Seen seen;
+    probe->made = run_probe(p, wide ? PRECISION_FP32 : PRECISION_BF16, choice->recompute, apart, &seen);
+    probe->refused = !probe->made;
+    if (probe->made) fill_parts(&seen, probe);
+    arena_destroy(seen.scratch);
+    return probe;
+}
+
+/* A choice ------------------------------------------------------------------------------------- */
+
+typedef struct Scale {
+    double tokens;     // over the probe's
+    double room, rows; // rows of experts over the probe's: that there is room for; that the busiest rank has
+    double even;       // that an even load would be
+    double groups;     // experts of a rank
+    double load, n_tokens;
+} Scale;
+
+static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const CostChoice *c) {
+    double tokens = (double)c->microbatch * p->base.sequence, chosen = tokens * p->base.top_k;
+    Scale s = { .tokens = c->microbatch, .n_tokens = tokens, .room = c->microbatch, .rows = c->microbatch,
+                .even = c->microbatch, .load = 1 };
+    double experts = p->experts[part];
+    s.groups = experts / c->ep;
+    if (!experts || !probe->rows || c->ep == 1) return s;
+    double capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
+    double room = ceil(fmin(capacity, c->ep) * chosen);
+    s.load = fmin(cost_imbalance(c->routing, tokens * c->ep, p->base.top_k, experts, c->ep), room / chosen);
+    s.room = room / probe->rows;
+    s.even = fmin(chosen, room) / probe->rows;
+    s.rows = s.even * s.load;
+    return s;
+}
+
+static bool is_eighth(const CostChoice *c, const CostKernel *k, bool head) {
+    if (c->precision != PRECISION_MXFP8 || head || k->precision != PRECISION_BF16) return false;
+    if (k->class == COST_experts) return k->role != COST_WGRAD; // from what arrives in eight bits, in bf16
+    return k->class == COST_dense;
+}
+
+static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, double probe_groups) {
+    CostKernel k = from->kernel;
+    bool product = k.class == COST_dense || k.class == COST_experts;
+    double grow = from->rows == ROW_R ? rows : from->rows == ROW_NONE || from->rows == ROW_E ? 1 : s->tokens;
+    if (from->trips > 1) grow = 1; // more pieces, not larger ones
+    double groups = k.class == COST_experts && probe_groups > 0 ? s->groups / probe_groups : 1;
+    if (product) {
+        if (k.role == COST_WGRAD) k.k *= grow;
+        else k.m *= grow;
+        k.groups *= groups;
+    } else {
+        k.m *= grow;
+    }
+    k.flops *= grow;
+    k.bytes = from->weights * groups + fmax(k.bytes - from->weights, 0) * grow;
+    return k;
+}
+
+static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part,
+                           const CostKernel *k) {
+    double bytes = k->row_bytes * (c->precision == PRECISION_MXFP8 ? (1 + 1.0 / 32) / 2 : 1);
+    CostRows rows = { .tokens = s->n_tokens, .top_k = p->base.top_k, .experts = p->experts[part],
+                      .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
+                      .blocks = c->transport == TRANSPORT_BLOCKS };
+    return cost_rows_s(p->cluster, (CostGroup){ c->ep, 1 }, &rows);
+}
+
+static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
+                       const PartKernel *from, CostPart *out) {
+    CostKernel k = scaled(from, s, s->rows, probe_groups);
+    bool head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base);
+    double trips = from->trips > 1 ? from->trips * s->tokens : 1;
+    if (is_eighth(c, &k, head)) k.precision = PRECISION_MXFP8;
+    double seconds = trips * cost_kernel_s(&p->cluster->device, &k);
+    out->s[from->pass][k.class] += seconds;
+    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, &k);
+    if (from->rows == ROW_R && s->rows > s->even) {
+        CostKernel even = scaled(from, s, s->even, probe_groups);
+        even.precision = k.precision;
+        out->imbalance_s[from->pass] += seconds - trips * cost_kernel_s(&p->cluster->device, &even);
+    }
+    bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&
+                                                 k.role == COST_FORWARD);
+    if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load : 1);
+}
+
+static int64_t bytes_at(const Grows *g, const Scale *s) {
+    return (int64_t)ceil(g->stays + g->tokens * s->tokens + g->rows * s->room);
+}
+
+static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *s, CostPart *out) {
+    for (int region = 0; region < 2; region++) {
+        Scale here = *s;
+        if (region && c->precision == PRECISION_MXFP8) here.room *= (1 + 1.0 / 32) / 2;
+        int64_t saved = bytes_at(&from->saved[region], &here), most = saved;
+        for (uint32_t i = 0; i < from->moments[region].n; i++)
+            most = max_i64(most, bytes_at(&from->moments[region].items[i], &here));
+        out->saved_bytes[region] = saved;
+        out->transient_bytes[region] = most - saved;
+    }
+}
+
+static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out) {
+    *out = (CostPart){ 0 };
+    double experts = p->experts[part];
+    if (c->microbatch < 1 || c->ep < 1 || (experts && fmod(experts, c->ep) != 0) || (!p->base.experts && c->ep > 1))
+        return false;
+    if (c->precision == PRECISION_MXFP8 && p->cluster->device.matmul[PRECISION_MXFP8].flop_per_s <= 0) return false;
+    const Probe *probe = probe_for(p, c);
+    if (!probe->made) return false;
+    const ProbePart *from = &probe->parts[part];
+    Scale s = scale_of(p, probe, part, c);
+    double probe_groups = c->ep > 1 ? experts / smallest_divisor((int32_t)p->base.experts) : experts;
+    for (uint32_t i = 0; i < from->n_kernels; i++)
+        add_kernel(p, c, &s, part, probe_groups, &from->kernels[i], out);
+    add_memory(from, c, &s, out);
+    const CostPart *n = &p->parameters[part];
+    out->dense_matrix = n->dense_matrix, out->dense_other = n->dense_other;
+    out->expert_matrix = n->expert_matrix / c->ep, out->expert_other = n->expert_other / c->ep;
+    return true;
+}
+
+static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
+    uint64_t bits;
+    memcpy(&bits, &c->capacity, sizeof bits);
+    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 |
+                     (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
+    return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
+           (p->cap_memo - 1);
+}
+
+static bool same_choice(const CostChoice *a, const CostChoice *b) {
+    return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
+           a->recompute == b->recompute && a->transport == b->transport && a->params == b->params &&
+           a->expert_params == b->expert_params && a->routing == b->routing && a->capacity == b->capacity;
+}
+
+static Memo *memo_at(Profile *p, int32_t part, const CostChoice *c) {
+    uint64_t at = memo_slot(p, part, c);
+    while (p->memo[at].part && !(p->memo[at].part == part + 1 && same_choice(&p->memo[at].choice, c)))
+        at = (at + 1) & (p->cap_memo - 1);
+    return &p->memo[at];
+}
+
+static void memo_grow(Profile *p) {
+    Memo *old = p->memo;
+    uint32_t n = p->cap_memo;
+    p->cap_memo = n ? n * 2 : 256;
+    p->memo = ARENA_ARRAY(p->arena, Memo, p->cap_memo);
+    for (uint32_t i = 0; i < n; i++) {
+        if (old[i].part) *memo_at(p, old[i].part - 1, &old[i].choice) = old[i];
+    }
+}
+
+static bool profile_part(const CostProfile *base, int32_t part, const CostChoice *choice, CostPart *out) {
+    Profile *p = base->user;
+    if (2 * p->n_memo >= p->cap_memo) memo_grow(p);
+    Memo *memo = memo_at(p, part, choice);
+    if (!memo->part) {
+        p->n_memo++;
+        memo->part = part + 1;
+        memo->choice = *choice;
+        memo->possible = compute(p, part, choice, &memo->value);
+    }
+    *out = memo->value;
+    return memo->possible;
+}
+
+/* Classes and parameters ----------------------------------------------------------------------- */
+
+static uint64_t mix_kernel(uint64_t h, const CostKernel *k, const KernelDesc *d) {
+    h = hash_mix(h, (uint64_t)d->family << 32 | (uint32_t)k->groups, (uint64_t)k->m);
+    h = hash_mix(h, (uint64_t)k->n, (uint64_t)k->k);
+    return hash_mix(h, (uint64_t)d->window, (uint64_t)d->heads << 32 | (uint32_t)d->kv_heads);
+}
+
+typedef struct Signatures { uint64_t *of; double *experts; int32_t n; } Signatures;
+
+static void sign(void *user, const ProbeKernel *at) {
+    Signatures *s = user;
+    CostKernel k;
+    cost_of_kernel(at->desc, 1, &k);
+    bool product = k.class == COST_dense || k.class == COST_experts || k.class == COST_attention;
+    if (at->backward || !product || at->layer < 0 || at->layer >= s->n) return;
+    s->of[at->layer] += mix_kernel(0, &k, at->desc); // whatever their order
+    if (k.class == COST_experts) s->experts[at->layer] = at->desc->experts;
+}
+
+static void ignore_buffer(void *user, const ProbeBuffer *buffer) {
+    (void)user;
+    (void)buffer;
+}
+
+static void choose_middles(Profile *p) {
+    int32_t *count = ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1);
+    int32_t *seen = ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1);
+    for (int32_t i = 0; i < p->base.n_layers; i++) count[p->class_of[i]]++;
+    for (int32_t i = 0; i < p->base.n_layers; i++) {
+        int32_t class = p->class_of[i];
+        if (seen[class]++ == count[class] / 2) p->middle[class] = i;
+    }
+}
+
+static bool find_classes(Profile *p) {
+    int32_t n = p->base.n_layers;
+    Signatures s = { ARENA_ARRAY(p->arena, uint64_t, n + 1), ARENA_ARRAY(p->arena, double, n + 1), n };
+    Layout layout = layout_single();
+    LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .layout = &layout,
+                             .precision = PRECISION_BF16 };
+    layout.microbatch = 1;
+    LowerProbe probe = { .kernel = sign, .buffer = ignore_buffer, .user = &s };
+    if (!lower_probe(p->model, &options, &probe)) return false;
+    p->class_of = ARENA_ARRAY(p->arena, int32_t, n + 1);
+    p->middle = ARENA_ARRAY(p->arena, int32_t, n + 1);
+    p->experts = ARENA_ARRAY(p->arena, double, n + 2);
+    for (int32_t i = 0; i < n; i++) {
+        int32_t k = 0;
+        while (k < i && s.of[k] != s.of[i]) k++;
+        p->class_of[i] = k < i ? p->class_of[k] : p->base.n_classes++;
+        p->experts[p->class_of[i]] = s.experts[i];
+        p->base.experts = fmax(p->base.experts, s.experts[i]);
+    }
+    choose_middles(p);
+    return true;
+}
+
+// Experts beyond the layers (multi-token prediction) are those of the last part.
+static void count_parameters(Profile *p) {
+    const Model *m = p->model;
+    p->parameters = ARENA_ARRAY(p->arena, CostPart, p->base.n_classes + 2);
+    for (uint32_t i = 0; i < m->n_params; i++) {
+        const Param *param = &m->params[i];
+        const char *name = model_name(m, param->addr);
+        if (param->is_state || !param->node) continue;
+        int32_t layer = !strncmp(name, "layers.", 7)     ? atoi(name + 7) - 1
+                        : !strncmp(name, "embedding", 9) ? -1
+                                                         : m->n_layers;
+        int32_t part = part_of(p, layer);
+        if (part < 0) continue;
+        const Type *t = model_type(m, param->node);
+        double n = (double)type_features(t);
+        CostPart *to = &p->parameters[part];
+        if (t->row == ROW_E) {
+            n *= model_experts(m, t);
+            p->experts[part] = model_experts(m, t);
+        }
+        *(t->row == ROW_E ? (param->is_weight ? &to->expert_matrix : &to->expert_other)
+                          : (param->is_weight ? &to->dense_matrix : &to->dense_other)) += n;
+    }
+}
+
+static void find_routes(Profile *p) {
+    const Model *m = p->model;
+    p->base.capacity = INFINITY;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        if (m->nodes[n].op != OP_ROUTE) continue;
+        Type rows = { .row = ROW_R, .route = n };
+        p->base.top_k = fmax(p->base.top_k, model_top_k(m, &rows));
+        if (m->nodes[n].attr.route.capacity > 0) p->base.capacity = m->nodes[n].attr.route.capacity;
+    }
+}
+
+CostProfile *profile_create(Model *model, const CostCluster *cluster) {
+    Arena *arena = arena_create();
+    Profile *p = ARENA_NEW(arena, Profile);
+    p->arena = arena;
+    p->model = model;
+    p->cluster = cluster;
+    p->target = strcmp(cluster->device.arch, "cpu") ? arena_printf(arena, "cuda:%s", cluster->device.arch) : "cpu";
+    p->base = (CostProfile){ .model = model->name, .n_layers = model->n_layers, .sequence = model->sequence,
+                             .vocab = model->vocab, .width = model->width, .part = profile_part, .user = p };
+    if (!find_classes(p)) {
+        arena_destroy(arena);
+        return NULL;
+    }
+    p->base.class_of = p->class_of;
+    find_routes(p);
+    count_parameters(p);
+    Counts counts = model_counts(model);
+    p->base.flops_per_token = counts.train_flops_per_token + counts.router_flops_per_token;
+    return &p->base;
+}
+
+void profile_destroy(CostProfile *profile) {
+    if (profile) arena_destroy(((Profile *)profile->user)->arena);
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the profile of a model on a cluster (compiler/cost/profile.h) from probes of lowering.
+#ifndef MOEC_SEARCH_PROFILE_H
+#define MOEC_SEARCH_PROFILE_H
+
+#include "compiler/cost/profile.h"
+#include "compiler/lower/lower.h"
+
+// Probes are made when first needed, one per precision, recomputation and whether experts are on other ranks,
+// of one sequence a microbatch; other choices follow from how kernels and buffers grow. `model` and `cluster` must
+// outlive the profile. NULL when lowering refuses the model: model->diag says why.
+CostProfile *profile_create(Model *model, const CostCluster *cluster);
+void profile_destroy(CostProfile *profile); // NULL is fine
+
+#endif

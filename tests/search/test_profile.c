@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a profile says of memory is what the plans of layouts take, and its FLOPs are those of the model.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "compiler/search/profile.h"
+#include "compiler/spec/spec.h"
+
+static Model *load(const char *name, const char *key, const char *value) {
+    Text path = { 0 }, error = { 0 };
+    text_printf(&path, MOEC_SOURCE_DIR "/models/%s.lua", name);
+    SpecArg args[] = { { key, value } };
+    SpecOptions options = { .args = args, .n_args = key ? 1 : 0 };
+    Model *m = spec_load(text_cstr(&path), &options, &error);
+    if (!m) fail_msg("%s", text_cstr(&error));
+    text_finish(&path);
+    text_finish(&error);
+    return m;
+}
+
+static void load_cluster(const char *name, CostCluster *out, Arena *arena) {
+    Text error = { 0 };
+    if (!spec_load_cluster(name, arena, out, &error)) fail_msg("%s", text_cstr(&error));
+    text_finish(&error);
+}
+
+// Bytes of activations and window, and of parameters, of a layout with one stage.
+static void predict(const CostProfile *p, const Layout *l, double *moving, double *state) {
+    Arena *arena = arena_create();
+    CostPart *parts = ARENA_ARRAY(arena, CostPart, p->n_layers + 2);
+    CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = PRECISION_BF16,
+                          .recompute = l->recompute, .params = l->params, .expert_params = l->expert_params,
+                          .capacity = l->capacity };
+    int64_t bytes = 0, gathered = 0;
+    for (int32_t i = 0; i < p->n_layers + 2; i++) {
+        int32_t part = i == 0 ? cost_part_before(p) : i > p->n_layers ? cost_part_after(p) : p->class_of[i - 1];
+        assert_true(p->part(p, part, &choice, &parts[i]));
+        bytes += cost_state_bytes(&cost_stack_moec, &parts[i], &choice, l->dp);
+        gathered = max_i64(gathered, cost_gathered_bytes(&cost_stack_moec, &parts[i], &choice));
+    }
+    *moving = (double)(cost_stage_bytes(parts, p->n_layers + 2, 1) + gathered);
+    *state = (double)bytes;
+    arena_destroy(arena);
+}
+
+static void compare(const char *name, const char *key, const char *value, const char *layout_text, double within) {
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("cpux8", &cluster, arena);
+    Model *m = load(name, key, value);
+    CostProfile *p = profile_create(m, &cluster);
+    if (!p) fail_msg("%s: %s", name, m->diag.message);
+    Layout layout = layout_single();
+    assert_int_equal(layout_parse(layout_text, arena, &layout), OK);
+    double moving, state;
+    predict(p, &layout, &moving, &state);
+    LowerOptions options = { .microbatch = layout.microbatch, .microbatches = 1, .layout = &layout,
+                             .precision = PRECISION_BF16, .programs[PROGRAM_STEP] = true };
+    Plan *plan = lower_model(m, &options);
+    if (!plan) fail_msg("%s %s: %s", name, layout_text, m->diag.message);
+    double used = 0, kept = 0;
+    for (int r = 0; r < N_REGIONS; r++) {
+        if (r == REGION_act || r == REGION_sym) used += (double)plan->region_bytes[r];
+        else if (r != REGION_io && r != REGION_totals) kept += (double)plan->region_bytes[r];
+    }
+    printf("%-14s %-50s act+sym %8.3f of %8.3f GiB (%+.2f %%), state %8.3f of %8.3f (%+.3f %%)\n", name, layout_text,
+           moving / 0x1p30, used / 0x1p30, 100 * (moving / used - 1), state / 0x1p30, kept / 0x1p30,
+           100 * (state / kept - 1));
+    if (fabs(moving / used - 1) > within || fabs(state / kept - 1) > 0.01)
+        fail_msg("%s %s: more than %g %% off", name, layout_text, 100 * within);
+    plan_destroy(plan);
+    profile_destroy(p);
+    model_destroy(m);
+    arena_destroy(arena);
+}
+
+static void memory(void **state) {
+    (void)state;
+    compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2", 0.03);
+    compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2,recompute=block", 0.05);
+    compare("olmo3moe_8l", "experts", "32", "dp=8,ep=4,microbatch=1,recompute=none,capacity=2", 0.03);
+    compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.05);
+    compare("tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);
+}
+
+// GFLOP per token, forward and backward: NVIDIA's TFLOP/s over tokens/s of published rows.
+static void flops(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        double gflop;
+    } rows[] = { { "qwen3_30b_a3b", 23.1 }, { "deepseek_v3", 260.6 }, { "olmo3moe_8l", 18.19 }, { "qwen3_235b_a22b", 148.3 },
+                 { "kimi_k2", 205.5 } };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        Model *m = load(rows[i].name, NULL, NULL);
+        Counts c = model_counts(m);
+        double gflop = (c.train_flops_per_token + c.router_flops_per_token) / 1e9;
+        printf("%-16s %.2f GFLOP, published %.2f (%+.2f %%)\n", rows[i].name, gflop, rows[i].gflop, 100 * (gflop / rows[i].gflop - 1));
+        if (fabs(gflop / rows[i].gflop - 1) > 0.005) fail_msg("%s: %.2f GFLOP per token", rows[i].name, gflop);
+        model_destroy(m);
+    }
+}
+
+// Parts together compute what the model does.
+static void parts_add_up(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("b300x8", &cluster, arena);
+    Model *m = load("olmo3moe_8l", "experts", "32");
+    CostProfile *p = profile_create(m, &cluster);
+    for (int32_t ep = 1; ep <= 8; ep *= 8) {
+        CostChoice choice = { .microbatch = 2, .ep = ep, .precision = PRECISION_BF16, .routing = COST_RANDOM };
+        double sum = 0;
+        for (int32_t i = -1; i <= p->n_layers; i++) {
+            CostPart part;
+            assert_true(p->part(p, i < 0 ? cost_part_before(p) : i == p->n_layers ? cost_part_after(p) : p->class_of[i],
+                                &choice, &part));
+            sum += part.flops;
+        }
+        double want = p->flops_per_token * 2 * p->sequence;
+        if (fabs(sum / want - 1) > 0.001) fail_msg("ep=%d: %.4g FLOP, expected %.4g", ep, sum, want);
+    }
+    CostPart part;
+    CostChoice odd = { .microbatch = 1, .ep = 3, .precision = PRECISION_BF16 };
+    assert_false(p->part(p, p->class_of[1], &odd, &part)); // 3 does not divide 32
+    assert_int_equal(p->n_classes, 2);
+    profile_destroy(p);
+    model_destroy(m);
+    arena_destroy(arena);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(flops),
+        cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
