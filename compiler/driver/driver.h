@@ -48,6 +48,17 @@
       "train a model", DRIVER_SET)                                                                 \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \
     X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint", "")         \
+    X(place, "RUN|FILE [--ranks N] [-o FILE.lua]",                                                 \
+      "experts onto ranks by recorded loads: the busiest rank gets least",                         \
+      "  --ranks N                            that divide the experts of a layer [as the run has them]\n" \
+      "  --last N                             steps whose loads count, 0: all [100]\n"              \
+      "  --layout FIELDS|FILE.lua             the rest of the layout [the run's]\n"                \
+      "  -o FILE.lua                          write the layout with the placement\n"               \
+      "  --slots N                            places of a rank, copies in those to spare: what it would be\n" \
+      "  --bytes-per-s X                      of the link that experts would move over\n"          \
+      "  --flops-per-s X                      of a rank in training [as the run recorded]\n"       \
+      "  --layer N                            draw this one [that gains most]\n"                   \
+      "FILE has loads: CSV with layer,expert,load[,step], or lines as in metrics.jsonl\n")          \
     X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint", "")
 
 #define X(name, arguments, summary, options) int cmd_##name(int argc, char **argv);
@@ -62,6 +73,8 @@ int driver_fail(Status status);
 // To stderr, or into a text while one is set: where many ranks say the same, one says it.
 void driver_say(const char *text);
 void driver_hold(Text *into); // NULL: to stderr again
+// The model of a run, from the copy of its spec; NULL: driver_say has said why.
+Model *driver_run_model(const char *run);
 // A PlanAgain (runtime/train/train.h).
 Status driver_plan_again(const Command *command, const char *run, Options *options, bool evaluates,
                          Plan **out);

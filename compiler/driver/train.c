@@ -322,6 +322,19 @@ static Status find_spec(const char *run, Options *options, const char **spec, Sp
                        "  hint: start as many ranks as its plan is for", run);
 }
 
+Model *driver_run_model(const char *run) {
+    Options *options = options_create();
+    const char *spec = NULL;
+    SpecOptions spec_options;
+    Model *model = NULL;
+    Status status = run_read_options(run, options, NULL);
+    if (status == OK) status = find_spec(run, options, &spec, &spec_options);
+    if (status == OK) model = load(spec, &spec_options);
+    else driver_fail(status);
+    options_destroy(options);
+    return model;
+}
+
 // The microbatch that the run had, unless the new layout cannot have it.
 static int choose_again(Model *model, Options *options, const Comm *comm, Lowering *lowering,
                         Text *said) {
