@@ -8,17 +8,20 @@
 
 /* Layers --------------------------------------------------------------------------------------- */
 
+// Experts do not move for less.
+#define TOLERANCE 1e-3
+
 // A layer whose experts are as well where they are keeps them.
 static void place_layer(const Place *place, PlaceLayer *layer, Arena *arena) {
     int32_t n = layer->experts;
-    PlacementJob job = { layer->load, n, place->ranks, n / place->ranks, PLACEMENT_BUDGET };
+    PlacementJob job = { layer->load, n, place->ranks, n / place->ranks, PLACEMENT_BUDGET, layer->owner, TOLERANCE };
     layer->place = ARENA_ARRAY(arena, int32_t, n);
     layer->rank_now = ARENA_ARRAY(arena, double, place->ranks);
     layer->rank_then = ARENA_ARRAY(arena, double, place->ranks);
     layer->now = placement_busiest(layer->load, layer->owner, n, place->ranks, layer->rank_now);
     placement_find(&job, arena, &layer->placed);
     placement_stay(&layer->placed, layer->owner, arena);
-    bool gains = layer->placed.most < layer->now * (1 - 1e-9);
+    bool gains = layer->placed.most * (1 + TOLERANCE) < layer->now;
     if (gains) placement_owners(&layer->placed, layer->place);
     else memcpy(layer->place, layer->owner, sizeof *layer->place * (size_t)n);
     layer->then = placement_busiest(layer->load, layer->place, n, place->ranks, layer->rank_then);
@@ -70,7 +73,7 @@ double place_judged(const Place *place, int32_t middle, Arena *arena) {
     load_sum(load, 0, middle, sum);
     for (int32_t i = 0; i < load->n_layers; i++) {
         const LoadLayer *of = &load->layers[i];
-        PlacementJob job = { sum + of->at, of->experts, place->ranks, of->experts / place->ranks, PLACEMENT_BUDGET };
+        PlacementJob job = { sum + of->at, of->experts, place->ranks, of->experts / place->ranks, PLACEMENT_BUDGET, NULL, 0 };
         Placement placed;
         placement_find(&job, arena, &placed);
         owners[i] = ARENA_ARRAY(arena, int32_t, of->experts);
@@ -107,7 +110,7 @@ static void print_layers(const Place *place, Text *out) {
         const PlaceLayer *layer = &place->layers[i];
         double one = mean_of(layer), least = fmin(layer->placed.bound, layer->then);
         text_printf(out, "  %5d  %7d %8.4f %8.4f %8.4f  %5d%s\n", layer->layer, layer->experts, layer->now / one,
-                    layer->then / one, least / one, layer->moved, layer->placed.exact ? "  none is better" : "");
+                    layer->then / one, least / one, layer->moved, layer->then <= least * (1 + 1e-9) ? "  none is better" : "");
         now += layer->now, then += layer->then, bound += least, mean += one;
         moved += layer->moved;
     }

@@ -103,9 +103,12 @@ static bool swap_once(Pack *pack) {
     return true;
 }
 
-void pack_swap(Pack *pack) {
+void pack_swap(Pack *pack, double enough) {
     // Each swap lowers the sorted loads, so this ends; the limit is for numbers that round.
-    for (int64_t i = 0; i < (int64_t)pack->n * pack->n && swap_once(pack); i++) {}
+    for (int64_t i = 0; i < (int64_t)pack->n * pack->n; i++) {
+        pack->most = pack_most(pack->load, pack->ranks);
+        if (pack->most <= enough || !swap_once(pack)) return;
+    }
     pack->most = pack_most(pack->load, pack->ranks);
 }
 

@@ -24,8 +24,9 @@ double pack_bound(const Pack *pack, Arena *arena);
 // The largest first, onto the rank with least that has a place: within 4/3 of the least (Babel, Kellerer,
 // Kotov: The k-partitioning problem, 1998).
 void pack_first(Pack *pack, Arena *arena);
-// Swaps two loads between the busiest rank and another while that helps.
-void pack_swap(Pack *pack);
+// Swaps two loads between the busiest rank and another while that helps, or until no rank has more than
+// `enough`.
+void pack_swap(Pack *pack, double enough);
 // Improves what is there by branch and bound, at most *budget nodes, which are taken off. Whether it was
 // through, so that nothing better exists; at once if `most` is the bound.
 bool pack_prove(Pack *pack, double bound, int64_t *budget, Arena *arena);

@@ -47,7 +47,7 @@ static void trial_items(Trial *t) {
 
 static void trial_pack(Trial *t, Arena *arena) {
     pack_first(&t->pack, arena);
-    pack_swap(&t->pack);
+    pack_swap(&t->pack, 0);
 }
 
 static void trial_copy(Trial *to, const Trial *from) {
@@ -172,6 +172,20 @@ static void hand_out(const Trial *t, Arena *arena, Placement *out) {
     out->most = pack_most(out->rank_load, job->ranks);
 }
 
+// What few swaps make of where experts are, if that is as good.
+static bool swap_from(Trial *near, const Trial *best) {
+    const PlacementJob *job = near->job;
+    double enough = best->pack.most * (1 + job->tolerance);
+    trial_copy(near, best);
+    memset(near->pack.load, 0, sizeof *near->pack.load * (size_t)job->ranks);
+    for (int32_t i = 0; i < near->pack.n; i++) {
+        near->pack.rank_of[i] = job->owner[near->items[i].expert];
+        near->pack.load[near->pack.rank_of[i]] += near->x[i];
+    }
+    pack_swap(&near->pack, enough);
+    return near->pack.most <= enough;
+}
+
 void placement_find(const PlacementJob *job, Arena *arena, Placement *out) {
     Arena *scratch = arena_create();
     int32_t places = job->ranks * job->slots;
@@ -198,9 +212,11 @@ void placement_find(const PlacementJob *job, Arena *arena, Placement *out) {
         for (int64_t left = budget * 10; move_copy(&best, &next, &left, scratch);) {}
         out->exact = prove_copies(&best, &next, out->bound, &budget);
     }
-    hand_out(&best, arena, out);
-    if (out->exact) out->bound = out->most;
+    if (out->exact) out->bound = best.pack.most;
+    bool near = job->owner && places == job->n && swap_from(&next, &best);
+    hand_out(near ? &next : &best, arena, out);
     out->bound = fmin(out->bound, out->most); // sums of other orders
+    out->exact = out->most <= out->bound * (1 + 1e-12);
     arena_destroy(scratch);
 }
 

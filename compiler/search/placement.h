@@ -23,6 +23,10 @@ typedef struct PlacementJob {
     const double *load;          // [n] rows of each expert: finite, 0 or more
     int32_t n, ranks, slots;     // n <= ranks * slots <= n * ranks
     int64_t budget;              // nodes of the branch and bound
+    // Without copies: where the experts are, [n], slots on each rank; NULL: nowhere. What few swaps make of it
+    // is taken, ranks as they are, if its busiest rank has at most 1 + tolerance times what else was found.
+    const int32_t *owner;
+    double tolerance;
 } PlacementJob;
 
 typedef struct Placement {
@@ -31,8 +35,8 @@ typedef struct Placement {
     int32_t *held;               // [ranks][slots] expert, ascending on a rank
     double *rank_load;           // [ranks] rows
     double most, mean;           // rows: of the busiest rank, of all together / ranks
-    double bound;                // no placement has a busiest rank with less: `most`, if that is proved
-    bool exact;                  // it is
+    double bound;                // no placement has a busiest rank with less
+    bool exact;                  // `most` is the bound
 } Placement;
 
 // Arrays live in the arena. With copies every place is used, and how many copies an expert has is part

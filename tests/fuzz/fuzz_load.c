@@ -34,7 +34,7 @@ static void place(const Load *load, Arena *arena) {
         const LoadLayer *layer = &load->layers[i];
         for (int32_t ranks = 1; ranks <= layer->experts && ranks <= 4; ranks++) {
             Placement placement;
-            PlacementJob job = { sum + layer->at, layer->experts, ranks, layer->experts / ranks, 1000 };
+            PlacementJob job = { sum + layer->at, layer->experts, ranks, layer->experts / ranks, 1000, NULL, 0 };
             if (layer->experts % ranks) continue;
             placement_find(&job, arena, &placement);
             if (!(placement.bound <= placement.most) || !isfinite(placement.most)) abort();

@@ -39,7 +39,7 @@ static void draw_loads(int kind, int n, double *load) {
 
 static Placement find(const double *load, int n, int ranks, int slots, Arena *arena) {
     Placement p;
-    PlacementJob job = { load, n, ranks, slots, 1000000 };
+    PlacementJob job = { load, n, ranks, slots, 1000000, NULL, 0 };
     placement_find(&job, arena, &p);
     return p;
 }
@@ -185,7 +185,7 @@ static void known_case(void **state) {
     assert_true(fabs(p.most - 590.0 / 3) < 1e-9);
     assert_true(p.exact);
     // Without a search that is through, still better than both.
-    PlacementJob job = { load, 8, 8, 2, 5000 };
+    PlacementJob job = { load, 8, 8, 2, 5000, NULL, 0 };
     placement_find(&job, arena, &p);
     check(load, &p);
     assert_true(p.most <= 205);
@@ -238,7 +238,7 @@ static void large(void **state) {
             load[e] = floor(100000 / (1.0 + (double)draw(shape[0])));
             largest = fmax(largest, load[e]);
         }
-        PlacementJob job = { load, shape[0], shape[1], shape[2], PLACEMENT_BUDGET };
+        PlacementJob job = { load, shape[0], shape[1], shape[2], PLACEMENT_BUDGET, NULL, 0 };
         Placement p, again;
         placement_find(&job, arena, &p);
         placement_find(&job, arena, &again);
@@ -261,6 +261,39 @@ static void nothing_to_do(void **state) {
     p = find(load, 12, 4, 3, arena);
     check(load, &p);
     assert_true(p.most == 15 && p.exact);
+    arena_destroy(arena);
+}
+
+// What is nearly as good where it is moves little: one swap, or none.
+static void swaps_from(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    static const double load[] = { 40, 40, 10, 10, 10, 10, 10, 10 }, almost[] = { 100, 100, 99.9, 100 };
+    static const int32_t owner[] = { 0, 0, 1, 1, 2, 2, 3, 3 }, two[] = { 0, 0, 1, 1 };
+    Placement p;
+    PlacementJob job = { load, 8, 4, 2, PLACEMENT_BUDGET, owner, 0 };
+    int32_t place[8], moved = 0;
+    placement_find(&job, arena, &p);
+    check(load, &p);
+    assert_true(p.most == 50 && p.exact);
+    placement_owners(&p, place);
+    for (int e = 0; e < 8; e++) moved += place[e] != owner[e];
+    assert_int_equal(moved, 2);
+    job = (PlacementJob){ almost, 4, 2, 2, PLACEMENT_BUDGET, two, 1e-3 };
+    placement_find(&job, arena, &p);
+    placement_owners(&p, place);
+    assert_memory_equal(place, two, sizeof two);
+    // As good as without, on random ones.
+    for (int i = 0; i < 100; i++) {
+        double x[12];
+        int32_t from[12];
+        draw_loads((int)draw(5), 12, x);
+        for (int e = 0; e < 12; e++) from[e] = e % 3;
+        job = (PlacementJob){ x, 12, 3, 4, PLACEMENT_BUDGET, from, 0 };
+        placement_find(&job, arena, &p);
+        check(x, &p);
+        assert_true(fabs(p.most - find(x, 12, 3, 4, arena).most) <= 1e-9 * (1 + p.most));
+    }
     arena_destroy(arena);
 }
 
@@ -301,7 +334,8 @@ int main(void) {
         cmocka_unit_test(equals_brute_force), cmocka_unit_test(copies_equal_brute_force),
         cmocka_unit_test(known_case),         cmocka_unit_test(first_rule_misses),
         cmocka_unit_test(apportions),         cmocka_unit_test(large),
-        cmocka_unit_test(nothing_to_do),      cmocka_unit_test(stays),
+        cmocka_unit_test(nothing_to_do),      cmocka_unit_test(swaps_from),
+        cmocka_unit_test(stays),
     };
     return cmocka_run_group_tests_name("search.placement", tests, NULL, NULL);
 }
