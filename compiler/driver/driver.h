@@ -55,8 +55,9 @@
       "  --layout FIELDS|FILE.lua             the rest of the layout [the run's]\n"                \
       "  -o FILE.lua                          write the layout with the placement\n"               \
       "  --slots N                            places of a rank, copies in those to spare: what it would be\n" \
+      "  --cluster NAME|FILE.lua              where it trains (docs/search.md): says when moving pays\n" \
       "  --bytes-per-s X                      of the link that experts would move over\n"          \
-      "  --flops-per-s X                      of a rank in training [as the run recorded]\n"       \
+      "  --flops-per-s X                      of a rank in training [the cluster's, or the run's]\n"       \
       "  --layer N                            draw this one [that gains most]\n"                   \
       "FILE has loads: CSV with layer,expert,load[,step], or lines as in metrics.jsonl\n")          \
     X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint", "")

@@ -16,7 +16,7 @@
 /* The command line ----------------------------------------------------------------------------- */
 
 typedef struct PlaceArgs {
-    const char *source, *layout, *out;
+    const char *source, *layout, *cluster, *out;
     int64_t ranks, slots, last, layer;
     double bytes_per_s, flops_per_s;
 } PlaceArgs;
@@ -42,8 +42,8 @@ static Status read_rate(const char *flag, const char *text, double *out) {
 }
 
 static Status read_flag(PlaceArgs *args, Arena *arena, int argc, char **argv, int *i) {
-    static const char *const flags[] = { "-o",     "--layout", "--ranks",       "--slots",
-                                         "--last", "--layer",  "--bytes-per-s", "--flops-per-s" };
+    static const char *const flags[] = { "-o",     "--layout", "--ranks",       "--slots",      "--last",
+                                         "--layer", "--cluster", "--bytes-per-s", "--flops-per-s" };
     const char *flag = argv[*i], *equals = strchr(flag, '='), *value = equals ? equals + 1 : NULL;
     if (equals) flag = arena_strndup(arena, flag, (size_t)(equals - flag));
     int which = 0;
@@ -63,7 +63,8 @@ static Status read_flag(PlaceArgs *args, Arena *arena, int argc, char **argv, in
     case 3: return read_whole(flag, value, 1, &args->slots);
     case 4: return read_whole(flag, value, 0, &args->last);
     case 5: return read_whole(flag, value, 1, &args->layer);
-    case 6: return read_rate(flag, value, &args->bytes_per_s);
+    case 6: args->cluster = value; return OK;
+    case 7: return read_rate(flag, value, &args->bytes_per_s);
     default: return read_rate(flag, value, &args->flops_per_s);
     }
 }
@@ -297,6 +298,24 @@ static double speed_of(const Place *place, const json_t *record) {
     return place->load.tokens_per_s * json_number_value(json_object_get(origin, "flops per token"));
 }
 
+// What large products of experts reach there, in the run's precision.
+static Status read_cluster(Place *place, const PlaceArgs *args, bool bf16, Arena *arena) {
+    if (!args->cluster) return OK;
+    Text error = { 0 };
+    place->cluster = ARENA_NEW(arena, CostCluster);
+    bool done = spec_load_cluster(args->cluster, arena, place->cluster, &error);
+    if (!done) status_fail(ERR_INPUT, "--cluster %s cannot be read:\n%s", args->cluster, text_cstr(&error));
+    text_finish(&error);
+    if (!done) return ERR_INPUT;
+    int64_t devices = cost_cluster_devices(place->cluster);
+    if (place->ranks > devices)
+        return status_fail(ERR_ARGUMENT, "--cluster %s: %d ranks on %lld devices", args->cluster, place->ranks,
+                           (long long)devices);
+    const CostMatmul *matmul = &place->cluster->device.matmul[bf16 ? PRECISION_BF16 : PRECISION_FP32];
+    if (!args->flops_per_s) place->flops_per_s = matmul->flop_per_s * matmul->reach * matmul->experts;
+    return OK;
+}
+
 static Status read_all(Place *place, const PlaceArgs *args, Arena *arena) {
     struct stat info;
     Options *options = options_create();
@@ -314,6 +333,7 @@ static Status read_all(Place *place, const PlaceArgs *args, Arena *arena) {
     TRY_GOTO(read_layout(place, args, place->of_run ? options->layout : "", arena), done);
     if (!place->flops_per_s) place->flops_per_s = speed_of(place, record);
     TRY_GOTO(check_ranks(place), done);
+    TRY_GOTO(read_cluster(place, args, options->precision == CHOICE_BF16, arena), done);
     if (place->shown && !layer_of(place, place->shown))
         status = status_fail(ERR_ARGUMENT, "--layer %d: that layer has no experts", place->shown);
 done:

@@ -3,6 +3,7 @@
 #ifndef MOEC_DRIVER_PLACE_H
 #define MOEC_DRIVER_PLACE_H
 
+#include "compiler/cost/cost.h"
 #include "compiler/layout/layout.h"
 #include "compiler/search/load.h"
 #include "compiler/search/placement.h"
@@ -30,6 +31,7 @@ typedef struct Place {
     PlaceLayer *layers; int32_t n_layers, cap_layers;
     int32_t edp;                 // ranks that hold the same experts
     double bytes_per_s, flops_per_s; // 0: not known
+    CostCluster *cluster;        // that experts would move on, if bytes_per_s is 0; NULL: none
     int32_t shown;               // layer to draw; 0: the one that gains most
     Layout layout;               // with the placement
     int32_t model_layers;        // rows of its placement

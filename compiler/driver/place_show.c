@@ -103,7 +103,7 @@ static void print_head(const Place *place, Text *out) {
 }
 
 static void print_layers(const Place *place, Text *out) {
-    double now = 0, then = 0, bound = 0, mean = 0;
+    double now = 0, then = 0, bound = 0, mean = 0, worst[2] = { 0 };
     int32_t moved = 0;
     text_add(out, "\nrows of the busiest rank over the mean\n  layer  experts      now   placed    bound  moved\n");
     for (int32_t i = 0; i < place->n_layers; i++) {
@@ -111,11 +111,13 @@ static void print_layers(const Place *place, Text *out) {
         double one = mean_of(layer), least = fmin(layer->placed.bound, layer->then);
         text_printf(out, "  %5d  %7d %8.4f %8.4f %8.4f  %5d%s\n", layer->layer, layer->experts, layer->now / one,
                     layer->then / one, least / one, layer->moved, layer->then <= least * (1 + 1e-9) ? "  none is better" : "");
+        worst[0] = fmax(worst[0], layer->now / one), worst[1] = fmax(worst[1], layer->then / one);
         now += layer->now, then += layer->then, bound += least, mean += one;
         moved += layer->moved;
     }
     if (place->n_layers > 1)
         text_printf(out, "  all             %8.4f %8.4f %8.4f  %5d\n", now / mean, then / mean, bound / mean, moved);
+    text_printf(out, "  capacity        %8.4f %8.4f  by which a rank has a place for every row\n", worst[0], worst[1]);
 }
 
 static void print_steps(const Place *place, Arena *arena, Text *out) {
@@ -218,6 +220,13 @@ static const char *seconds(double s, char out[32]) {
     return out;
 }
 
+// All ranks of ep give and take at once; 0: not known.
+static double move_seconds(const Place *place, double most_bytes) {
+    if (place->bytes_per_s > 0) return most_bytes / place->bytes_per_s;
+    CostGroup group = { place->ranks, 1 };
+    return place->cluster ? cost_collective_s(place->cluster, COLLECTIVE_all_to_all, group, most_bytes) : 0;
+}
+
 static void print_moves(const Place *place, Arena *arena, Text *out) {
     Move move = sum_moves(place, arena);
     char a[32], b[32];
@@ -232,14 +241,14 @@ static void print_moves(const Place *place, Arena *arena, Text *out) {
     if (place->flops_per_s > 0)
         text_printf(out, ": %s at %.3g FLOP/s", seconds(move.row_s, a), place->flops_per_s);
     text_add(out, "\n");
-    if (!(place->bytes_per_s > 0) || !(move.row_s > 0)) {
+    double move_s = move_seconds(place, move.most_bytes);
+    if (!(move_s > 0) || !(move.row_s > 0))
         text_printf(out, "         %s tells when that pays\n",
-                    place->flops_per_s > 0 ? "--bytes-per-s of the link" : "--flops-per-s, and --bytes-per-s of the link,");
-        return;
-    }
-    double move_s = move.most_bytes / place->bytes_per_s;
-    text_printf(out, "         moved in %s at %.3g bytes/s: pays after %.0f step%s\n", seconds(move_s, a),
-                place->bytes_per_s, ceil(move_s / move.row_s), move_s <= move.row_s ? "" : "s");
+                    place->flops_per_s > 0 ? "--bytes-per-s of the link, or --cluster,"
+                                           : "--cluster, or --flops-per-s with --bytes-per-s of the link,");
+    else
+        text_printf(out, "         moved in %s: pays after %.0f step%s\n", seconds(move_s, a),
+                    ceil(move_s / move.row_s), move_s <= move.row_s ? "" : "s");
 }
 
 /* Copies --------------------------------------------------------------------------------------- */

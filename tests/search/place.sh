@@ -72,6 +72,8 @@ refused "a file of Lua is read for a model" "$work/loads.csv" --layout "$work/pl
 refused "--layer 2: that layer has no experts" "$work/loads.csv" --ranks 2 --layer 2
 refused "unknown option '--rank'
   hint: did you mean --ranks" "$work/loads.csv" --rank 2
+refused "--cluster b300x2: 4 ranks on 2 devices" "$work/loads.csv" --ranks 4 --cluster b300x2
+refused "--cluster b301x2 cannot be read" "$work/loads.csv" --ranks 4 --cluster b301x2
 refused "--bytes-per-s: expected a number above 0, got '-1'" "$work/loads.csv" --bytes-per-s -1
 refused "unexpected 'more' after" "$work/loads.csv" more
 refused "is not the folder of a run" "$work"
@@ -87,7 +89,9 @@ ranks 2 "$moec" train "$work/mini.lua" --data README.md --held-out 2000 --batch 
     --clip 1e9 --layout dp=2,ep=2 --steps 3 --out "$work/stay" >"$work/log" 2>&1 || { cat "$work/log"; fail train; }
 cp -r "$work/stay" "$work/move"
 "$moec" place "$work/move" --bytes-per-s 1e9 -o "$work/moved.lua" >"$work/out"
-has "$work/out" "steps 1 to 3, 3 of them" "step by step" "later steps" " of weights and moments, " "bytes/s: pays after "
+has "$work/out" "steps 1 to 3, 3 of them" "step by step" "later steps" " of weights and moments, " ": pays after "
+"$moec" place "$work/move" --cluster cpux2 >"$work/cluster"
+has "$work/cluster" " FLOP/s" ": pays after "
 grep -q '^moving   0 of' "$work/out" && fail "nothing to move"
 layout=()
 for run in stay move; do
