@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which build of the handlers runs: the two sets, and the choice between them.
+// Which build of the handlers runs: the two sets, and the choice between them. With sanitizers, whose
+// instrumentation makes these files slow to compile, only the lesser is built (VG_V3_ONLY).
 #include <stdlib.h>
 
 #include "runtime/vgpu/code.h"
@@ -16,7 +17,9 @@
     extern const VgRoot vg_roots_tensor_##isa[], vg_roots_matrix_##isa[],            \
         vg_roots_async_##isa[];
 DECLARE(v3)
+#ifndef VG_V3_ONLY
 DECLARE(v4)
+#endif
 
 extern const VgRoot vg_roots_control[], vg_roots_engine[];
 
@@ -31,7 +34,11 @@ extern const VgRoot vg_roots_control[], vg_roots_engine[];
         vg_widen_signed_##isa                                                                      \
     };
 SET(v3)
+#ifdef VG_V3_ONLY
+#define vg_isa_v4 vg_isa_v3
+#else
 SET(v4)
+#endif
 
 const VgIsa *vg_isa(void) {
     const char *ask = getenv("MOEC_VGPU_ISA");
