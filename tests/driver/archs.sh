@@ -1,17 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every kernel of models/tiny.lua, in both precisions, compiles for the architectures we name: nothing spills,
+# Every kernel of models/tiny.lua, in both precisions, compiles for every architecture we name: nothing spills,
 # parameters lie in the code as launches pass them, and a block fits: 64 K registers of a multiprocessor, and the 99
-# KiB of shared memory that a block has on the smallest of them. More arguments: which runs, PRECISION:ARCH; the
-# rest of them is in long_archs.sh.
+# KiB of shared memory that a block has on the smallest of them.
 set -euo pipefail
 source=$1 build=$2
-shift 2
-(($#)) || set -- fp32:sm_80 bf16:sm_{80,90a,100a}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$source"
-for run; do
+for run in {fp32,bf16}:sm_{80,89,90a,100a,103a,120a}; do
     arch=${run#*:}
     if ! "$build/moec" kernels models/tiny.lua --precision "${run%:*}" --arch "$arch" -o "$work/$arch-${run%:*}" \
         >"$work/log" 2>&1; then
