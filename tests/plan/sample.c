@@ -104,7 +104,11 @@ static uint32_t find_buffer(const PlanProgram *program, const char *name) {
 static void add_operands(PlanProgram *program, PlanInstr *instr, const char *operands) {
     instr->operands = program->n_operands;
     for (const char *at = operands; *at;) {
-        static const char *const modes[] = { "<", ">", "+=", "=", ">>", "<<" };
+        static const char *const modes[N_OPERAND_MODES] = {
+#define X(name, word) word,
+            PLAN_MODES(X)
+#undef X
+        };
         char mode[4], name[32];
         int n = 0;
         if (sscanf(at, "%3s %31[a-z_0-9]%n", mode, name, &n) != 2) abort();

@@ -104,7 +104,7 @@ static json_t *load_trace(const char *path) {
     json_error_t error;
     json_t *trace = json_load_file(path, 0, &error);
     if (!trace) fail_msg("%s:%d: %s", path, error.line, error.text);
-    return json_object_get(trace, "traceEvents");
+    return trace;
 }
 
 // --trace: the steps that were asked for, in JSON, every span of a thread beside or within the others.
@@ -114,7 +114,7 @@ static void a_trace(void **state) {
     expect_run(0, COMMAND(program, plan_path, "--data", data, "--out", run, "--steps", "5", "--trace", file,
                           "--trace-steps", "2"));
     expect_error("traced in ");
-    json_t *events = load_trace(file), *event;
+    json_t *trace = load_trace(file), *events = json_object_get(trace, "traceEvents"), *event;
     size_t i, n;
     int steps = 0, launches = 0;
     double end = 0;
@@ -131,6 +131,7 @@ static void a_trace(void **state) {
             launches += json_object_get(json_object_get(event, "args"), "kernel") != NULL;
         }
     }
+    json_decref(trace);
     assert_int_equal(steps, 2);
     assert_true(launches >= 8);
     // Fewer steps than usual: the last. Others: those that are asked for, of a run that goes on too.
