@@ -117,14 +117,15 @@ static Status see_param(Place *place, const PlanParam *param, Arena *arena) {
     return OK;
 }
 
-// Experts, their sizes and ranks, from the plans of all stages.
+// Experts, their sizes and ranks, from the plans of all stages; the axes, for a run that was begun with those.
 static Status read_plans(Place *place, const char *run, Arena *arena) {
     const char *path = arena_printf(arena, "%s/plan.txt", run);
     for (int32_t stage = 0, stages = 1; stage < stages; stage++) {
         Plan *plan;
         TRY(plan_read(path, stage, &plan));
         stages = plan->mesh.size[AXIS_pp];
-        place->edp = plan->mesh.size[AXIS_edp];
+        place->layout.pp = stages;
+        place->layout.dp = plan_group_size(plan, GROUP_dp);
         if (!place->ranks) place->ranks = plan->mesh.size[AXIS_ep];
         Status status = OK;
         for (uint32_t i = 0; i < plan->n_params && status == OK; i++)
@@ -163,7 +164,7 @@ static Status read_lua(Place *place, const char *run, const char *path, Arena *a
 static Status read_layout(Place *place, const PlaceArgs *args, const char *of_run, Arena *arena) {
     const char *text = args->layout ? args->layout : of_run;
     Layout *layout = &place->layout;
-    *layout = layout_single();
+    if (*text) *layout = layout_single();
     if (*text) TRY(ends_in_lua(text) ? read_lua(place, args->source, text, arena) : layout_parse(text, arena, layout));
     if (!args->ranks && (args->layout || !place->ranks)) place->ranks = layout->ep;
     if (args->layout && args->ranks && layout->ep != args->ranks)
@@ -171,6 +172,7 @@ static Status read_layout(Place *place, const PlaceArgs *args, const char *of_ru
                            (long long)args->ranks, layout->ep);
     layout->ep = place->ranks;
     if (layout->dp % layout->ep) layout->dp = layout->ep;
+    place->edp = layout->dp / layout->ep;
     return OK;
 }
 
@@ -255,6 +257,7 @@ static void fill_owners(Place *place, Arena *arena) {
         if (layer->owner && highest == place->ranks - 1) continue;
         layer->owner = ARENA_ARRAY(arena, int32_t, layer->experts);
         for (int32_t e = 0; e < layer->experts; e++) layer->owner[e] = e / share;
+        place->in_order = true;
     }
 }
 
@@ -322,7 +325,7 @@ static Status read_all(Place *place, const PlaceArgs *args, Arena *arena) {
     json_t *record = NULL;
     Status status = OK;
     *place = (Place){ .source = args->source, .ranks = (int32_t)args->ranks, .slots = (int32_t)args->slots,
-                      .shown = (int32_t)args->layer, .edp = 1, .bytes_per_s = args->bytes_per_s,
+                      .shown = (int32_t)args->layer, .layout = layout_single(), .bytes_per_s = args->bytes_per_s,
                       .flops_per_s = args->flops_per_s };
     place->of_run = stat(args->source, &info) == 0 && S_ISDIR(info.st_mode);
     if (place->of_run) {

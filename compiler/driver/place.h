@@ -25,7 +25,7 @@ typedef struct PlaceLayer {
 typedef struct Place {
     const char *source;          // RUN or a file of loads
     const char *loads;           // the file that was read
-    bool of_run;
+    bool of_run, in_order;       // nobody says where experts are: on these ranks they would be in order
     int32_t ranks, slots;        // of ep; places of each rank, 0: as many as experts need
     Load load;
     PlaceLayer *layers; int32_t n_layers, cap_layers;

@@ -99,7 +99,8 @@ static void print_head(const Place *place, Text *out) {
     for (int32_t i = 0; i < place->n_layers && load->n_steps; i++)
         if (place->layers[i].even)
             text_printf(out, "         of layer %d none is recorded, taken as even\n", place->layers[i].layer);
-    text_printf(out, "ranks    %d, each with experts / %d of a layer\n", place->ranks, place->ranks);
+    text_printf(out, "ranks    %d, each with experts / %d of a layer; now %s\n", place->ranks, place->ranks,
+                place->in_order ? "in order" : "as the run has them");
 }
 
 static void print_layers(const Place *place, Text *out) {

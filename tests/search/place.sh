@@ -47,7 +47,7 @@ LUA
     for e in 0 1 2 3 4 5 6 7; do echo "1,$e,$((e < 2 ? 40 : 10))"; echo "3,$e,7"; done
 } >"$work/loads.csv"
 "$moec" place "$work/loads.csv" --ranks 4 --slots 3 -o "$work/placed.lua" >"$work/out"
-has "$work/out" "ranks 4, each with experts / 4 of a layer" \
+has "$work/out" "ranks 4, each with experts / 4 of a layer; now in order" \
     " 1 8 2.2857 1.4286 1.4286 2 none is better" " 3 8 1.0000 1.0000 1.0000 0 none is better" \
     " all 1.9184 1.3061 1.3061 2" " 0 2.2857 ############################## 1.4286 ###################" \
     "copies of an expert share its rows" "no plan has copies yet" "moving 2 of 16 experts; a file of loads does not say" \
@@ -89,7 +89,7 @@ ranks 2 "$moec" train "$work/mini.lua" --data README.md --held-out 2000 --batch 
     --clip 1e9 --layout dp=2,ep=2 --steps 3 --out "$work/stay" >"$work/log" 2>&1 || { cat "$work/log"; fail train; }
 cp -r "$work/stay" "$work/move"
 "$moec" place "$work/move" --bytes-per-s 1e9 -o "$work/moved.lua" >"$work/out"
-has "$work/out" "steps 1 to 3, 3 of them" "step by step" "later steps" " of weights and moments, " ": pays after "
+has "$work/out" "now as the run has them" "steps 1 to 3, 3 of them" "step by step" "later steps" " of weights and moments, " ": pays after "
 "$moec" place "$work/move" --cluster cpux2 >"$work/cluster"
 has "$work/cluster" " FLOP/s" ": pays after "
 grep -q '^moving   0 of' "$work/out" && fail "nothing to move"
