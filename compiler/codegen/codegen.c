@@ -35,6 +35,7 @@ static Tiling tiling(const KernelDesc *d) {
     int64_t sequences = d->sequence ? d->rows / d->sequence : 0;
     Tiling t = {.tiles = 1};
     switch (d->family) {
+    case FAMILY_MOVE:
     case FAMILY_ROW: return flat_tiling(d->rows, ROW_TILE);
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
@@ -51,6 +52,7 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_ROUTE:
     case FAMILY_COUNT:
     case FAMILY_ROUTE_RANKS:
+    case FAMILY_BLOCKS:
     case FAMILY_CLIP:
     case FAMILY_FOLD:
     case N_FAMILIES: break;
@@ -65,6 +67,8 @@ static const char *const template_name[N_FAMILIES] = {
     [FAMILY_ROUTE] = "cpu/route.c",
     [FAMILY_COUNT] = "cpu/count.c",
     [FAMILY_ROUTE_RANKS] = "cpu/route_ranks.c",
+    [FAMILY_BLOCKS] = "cpu/blocks.c",
+    [FAMILY_MOVE] = "cpu/move.c",
     [FAMILY_SEGMENT_SUM] = "cpu/segment_sum.c",
     [FAMILY_CLEAR] = "cpu/clear.c",
     [FAMILY_SUMSQ] = "cpu/sumsq.c",
@@ -79,12 +83,13 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     Filler f = {.arena = scratch};
     fill_desc(&f, d, entry);
     bool half = d->x == DTYPE_BF16;
-    fill_hole(&f, "x_type", half ? "bf16" : "float");
+    if (d->family != FAMILY_MOVE) fill_hole(&f, "x_type", half ? "bf16" : "float");
     fill_hole(&f, "load", half ? "v_load_bf16" : "v_load");
     fill_hole(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
     fill_size(&f, "chunk", t->chunk);
     fill_size(&f, "range", t->range);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);
+    if (d->family == FAMILY_MOVE) fill_move(&f, d);
     return template_expand(template_name[d->family], f.holes, f.n, out);
 }
 

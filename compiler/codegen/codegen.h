@@ -112,5 +112,6 @@ void fill_type(Filler *f, const char *name, uint8_t dtype);
 // $entry and every size of a description under its own name: $rows, $k, $scale, ..
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry);
 void fill_table(Filler *f, const KernelDesc *d);             // adamw: $table, $n_table
+void fill_move(Filler *f, const KernelDesc *d);              // move: $type, $x_type, $y_type, $way
 
 #endif

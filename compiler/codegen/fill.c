@@ -80,6 +80,14 @@ static void fill_route(Filler *f, const KernelDesc *d) {
                                                        : "const int32_t *index, const float *scalars,");
 }
 
+void fill_move(Filler *f, const KernelDesc *d) {
+    const char *type = d->x == DTYPE_BF16 ? "bf16" : d->x == DTYPE_I32 ? "int32_t" : "float";
+    fill_hole(f, "type", type);
+    fill_hole(f, "x_type", d->way == MOVE_FETCH ? "int64_t" : type);
+    fill_hole(f, "y_type", d->way == MOVE_SPREAD ? "const int64_t" : type);
+    fill_size(f, "way", d->way);
+}
+
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
     fill_hole(f, "entry", entry);
     fill_size(f, "rows", d->rows);

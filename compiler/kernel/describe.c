@@ -9,7 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
-    "reduce", "fold", "count", "route_ranks",
+    "reduce", "fold", "count", "route_ranks", "blocks", "move",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */
@@ -40,6 +40,7 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "accumulate", d->accumulate);
     size(out, "turned", d->turned);
     size(out, "capacity", d->capacity);
+    size(out, "way", d->way);
     if (d->drops) text_printf(out, " drops %llx", (unsigned long long)d->stream);
     for (int32_t i = 0; d->owner && i < d->experts; i++)
         text_printf(out, i ? ",%d" : " owner %d", d->owner[i]);

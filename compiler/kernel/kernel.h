@@ -27,6 +27,9 @@
 //   count       r ids, w counts                                                   rows top_k experts ranks
 //   route_ranks r ids, r counts, [r index, r scalars, r labels, a load, a dropped,] w row_of_slot, w offsets
 //                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
+//   blocks      r all, r counts, w there, w token, w put, w back, w get, w place  rows top_k ranks each capacity
+//               (ranks: nodes; each: ranks of a node; CPU only, as is move)
+//   move        r x, r table, w y              (x or y may lie on several ranks)  rows top_k n each capacity way, x
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
 //   clear       w x                            (bytes as f32 numbers)             n
 //   sumsq       r x, w partials                (global gradient norm, 1 of 2)     n
@@ -73,7 +76,7 @@
 typedef enum Family {
     FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
-    FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, N_FAMILIES
+    FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, FAMILY_BLOCKS, FAMILY_MOVE, N_FAMILIES
 } Family;
 extern const char *const family_name[N_FAMILIES];
 
@@ -127,6 +130,9 @@ typedef struct RowBody {
     const RowStore *stores; uint32_t n_stores;   // each feature array is row-major [row, features]
 } RowBody;
 
+// Of a move: rows here to rows here; each to several ranks; from several ranks to here.
+typedef enum MoveWay { MOVE_HERE, MOVE_SPREAD, MOVE_FETCH } MoveWay;
+
 typedef struct KernelDesc {
     Family family;
     int64_t rows;                 // T, capacity of R, experts, sequences; 1 for rowless
@@ -137,6 +143,7 @@ typedef struct KernelDesc {
     bool causal, sinks, accumulate, turned;
     int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
     int64_t capacity;             // rows of a rank
+    uint8_t way;                  // MoveWay
     bool drops;                   // more may be asked for; `stream` feeds the hash that says what stays
     uint64_t stream;
     const int32_t *owner;         // rank by expert; NULL: expert e on rank e / (experts / ranks)

@@ -86,6 +86,14 @@ static bool rule_experts(const Facts *f, const Layout *l, Text *why) {
     return true;
 }
 
+static bool rule_node(const Facts *f, const Layout *l, Text *why) {
+    (void)f;
+    if (l->node > 1 && l->transport != TRANSPORT_BLOCKS)
+        BROKEN(why, "node=%d says between whom blocks go, and transport is rows", l->node);
+    if (l->node > 1 && l->ep % l->node) BROKEN(why, "node=%d does not divide ep=%d", l->node, l->ep);
+    return true;
+}
+
 static bool rule_schedule(const Facts *f, const Layout *l, Text *why) {
     (void)f;
     bool interleaved = l->schedule == SCHEDULE_INTERLEAVED;
@@ -212,7 +220,7 @@ static bool rule_placement(const Facts *f, const Layout *l, Text *why) {
 }
 
 const Rule layout_rules[N_RULES] = {
-    rule_ranks, rule_ep,   rule_experts,  rule_schedule,  rule_stages,    rule_batch,
+    rule_ranks, rule_ep,   rule_experts,  rule_node,      rule_schedule,  rule_stages,    rule_batch,
     rule_microbatches, rule_rows, rule_capacity, rule_recompute, rule_placement,
 };
 

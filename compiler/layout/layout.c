@@ -3,7 +3,7 @@
 #include "compiler/layout/layout.h"
 
 Layout layout_single(void) {
-    return (Layout){ .pp = 1, .dp = 1, .ep = 1, .chunks = 1 };
+    return (Layout){ .pp = 1, .dp = 1, .ep = 1, .chunks = 1, .node = 1 };
 }
 
 int32_t layout_stage_of_layer(const Layout *layout, int32_t layer, int32_t n_layers) {
@@ -29,5 +29,6 @@ PlanMesh layout_mesh(const Layout *layout, int32_t stage) {
     mesh.size[AXIS_pp] = layout->pp;
     mesh.size[AXIS_edp] = layout->dp / layout->ep;
     mesh.size[AXIS_ep] = layout->ep;
+    if (layout->transport == TRANSPORT_BLOCKS && layout->node > 1) mesh.node = layout->node;
     return mesh;
 }

@@ -32,6 +32,7 @@ typedef struct Layout {
                                   // [pp * chunks]; NULL: as even as can be, the last ones less
     uint8_t params, expert_params; // LayoutParams, of dense ones and of experts
     uint8_t transport;            // LayoutTransport
+    int32_t node;                 // ranks of ep on a node, which reach each other's memory; blocks go between nodes
     uint8_t recompute;            // LayoutRecompute, of every layer ...
     uint8_t *layer_recompute;     // ... or of each, [layers]; NULL: all alike
     int32_t n_layer_recompute;
@@ -98,7 +99,9 @@ enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SE
     X(capacity, CAPACITY, capacity, 1 << 20, "",                                                   \
       "room for rows over the even share of a rank, or dropless; the spec's if not given")         \
     X(transport, CHOICE, transport, 0, "rows|blocks",                                              \
-      "how rows reach experts: one by one; in blocks, no plan yet")
+      "how rows reach experts: one by one into memory; between nodes in blocks")                   \
+    X(node, SIZE, node, LAYOUT_MOST_RANKS, "",                                                     \
+      "with transport=blocks: ranks of ep that reach each other's memory; divides ep")
 
 typedef enum LayoutField {
 #define X(name, ...) LAYOUT_##name,

@@ -15,7 +15,7 @@
 static const double price_ranks = 8, price_pp = 2, price_dp = 1, price_ep = 2, price_microbatch = 0.5;
 // ... and of a change.
 static const double price_schedule = 3, price_slots = 1, price_stages = 1, price_capacity = 1,
-                    price_recompute = 1, price_placement = 2;
+                    price_recompute = 1, price_placement = 2, price_node = 1;
 
 typedef struct Search {
     const Facts *facts;
@@ -105,6 +105,12 @@ static void try_rest(Search *s, Layout layout, double price) {
         layout.layer_recompute = NULL;
         layout.n_layer_recompute = 0;
         price += price_recompute;
+    }
+    if (!keeps(s, &layout, RULE_node)) {
+        int32_t node = layout.transport == TRANSPORT_BLOCKS ? layout.node : 1;
+        while (layout.ep % node) node--;
+        layout.node = node;
+        price += price_node;
     }
     if (layout.placement && (layout.ep != s->from->ep || !keeps(s, &layout, RULE_placement))) {
         layout.placement = NULL;

@@ -23,8 +23,8 @@ typedef struct Facts {
 typedef bool (*Rule)(const Facts *facts, const Layout *layout, Text *why);
 
 enum {
-    RULE_ranks, RULE_ep, RULE_experts, RULE_schedule, RULE_stages, RULE_batch, RULE_microbatches,
-    RULE_rows, RULE_capacity, RULE_recompute, RULE_placement, N_RULES
+    RULE_ranks, RULE_ep, RULE_experts, RULE_node, RULE_schedule, RULE_stages, RULE_batch,
+    RULE_microbatches, RULE_rows, RULE_capacity, RULE_recompute, RULE_placement, N_RULES
 };
 extern const Rule layout_rules[N_RULES];
 // The first rule that is broken, else N_RULES.

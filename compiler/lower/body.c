@@ -68,6 +68,10 @@ static void visit_indexed(Build *b, uint32_t n, int64_t apart) {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
     if (lower_indexed(l, n) == n) {
+        if (apart && lower_in_blocks(l)) {
+            add_load(b, WHAT_VALUE, n, blocks_back(l, n, l->kernels[b->kernel].segment));
+            return;
+        }
         load_memory(b, n);
         if (apart) mark_remote(b);
         b->loads[b->n_loads - 1].apart = apart;
@@ -75,6 +79,12 @@ static void visit_indexed(Build *b, uint32_t n, int64_t apart) {
     }
     visit_indexed(b, model_arg(l->m, n, 0), apart);
     add_node(b, n);
+}
+
+// Where a token's copies are: among all rows of a route, or in blocks among those that came back.
+static uint32_t row_of_slot(const Build *b, uint32_t route) {
+    return lower_in_blocks(b->l) ? blocks_table(b->l, route, TABLE_PLACE)
+                                 : lower_buffer(b->l, BUFFER_ROW_OF_SLOT, route, 0);
 }
 
 static void visit_args(Build *b, uint32_t n) {
@@ -90,7 +100,7 @@ static void visit_args(Build *b, uint32_t n) {
         else if (node->op == OP_DISPATCH)
             add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
         else if (node->op == OP_COLLECT)
-            add_load(b, WHAT_ROW_OF_SLOT, arg, lower_buffer(b->l, BUFFER_ROW_OF_SLOT, arg, 0));
+            add_load(b, WHAT_ROW_OF_SLOT, arg, row_of_slot(b, arg));
         else
             visit(b, arg);
     }
@@ -153,6 +163,12 @@ static void add_store(Build *b, uint32_t node, uint32_t buffer, bool partial, bo
 static void store_put(Build *b, uint32_t n) {
     Lower *l = b->l;
     uint32_t route = model_arg(l->m, n, 1);
+    if (lower_in_blocks(l)) {
+        uint32_t value = blocks_token_value(l, n);
+        visit(b, value);
+        add_store(b, value, lower_buffer(l, BUFFER_SENT, n, BLOCKS_ROWS), false, false);
+        return;
+    }
     visit(b, model_arg(l->m, n, 0));
     add_load(b, WHAT_ROW_OF_SLOT, route, lower_buffer(l, BUFFER_ROW_OF_SLOT, route, 0));
     add_store(b, n, lower_value(l, n), false, false);

@@ -83,11 +83,23 @@ static void set_partials(const Lower *l, Buffer *buffer) {
     set_dims(buffer, 1 + type->rank, dims);
 }
 
+static void set_blocks(const Lower *l, Buffer *buffer) {
+    int64_t dims[2];
+    const Type *type = model_type(l->m, buffer->node);
+    if (buffer->kind == BUFFER_TABLE) blocks_table_dims(l, buffer->node, buffer->k, dims);
+    else if (buffer->kind == BUFFER_SENT) blocks_sent_dims(l, buffer->node, buffer->k, dims);
+    else blocks_back_dims(l, buffer->node, buffer->k % N_BLOCKS_STAGES, dims);
+    bool numbers = buffer->kind != BUFFER_TABLE && type->kind == KIND_REAL;
+    buffer->dtype = numbers ? l->info[buffer->node].dtype : DTYPE_I32;
+    set_dims(buffer, 2, dims);
+}
+
 static const Region region_of[] = {
     [BUFFER_VALUE] = REGION_act,       [BUFFER_PARTIALS] = REGION_act,
     [BUFFER_ROW_OF_SLOT] = REGION_act, [BUFFER_SLOT_OF_ROW] = REGION_act,
     [BUFFER_OFFSETS] = REGION_act,     [BUFFER_SPARE] = REGION_act,
-    [BUFFER_COUNTS] = REGION_act,
+    [BUFFER_COUNTS] = REGION_act,      [BUFFER_TABLE] = REGION_act,
+    [BUFFER_SENT] = REGION_act,        [BUFFER_BACK] = REGION_act,
     [BUFFER_PARAM] = REGION_weights,   [BUFFER_GRADIENT] = REGION_grads,
     [BUFFER_TOTAL] = REGION_totals,    [BUFFER_OUTPUT] = REGION_io,
     [BUFFER_METRIC] = REGION_io,       [BUFFER_INPUT] = REGION_io,
@@ -132,6 +144,9 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     case BUFFER_SLOT_OF_ROW:
     case BUFFER_COUNTS:
     case BUFFER_OFFSETS: set_route(l, buffer); break;
+    case BUFFER_TABLE:
+    case BUFFER_SENT:
+    case BUFFER_BACK: set_blocks(l, buffer); break;
     case BUFFER_SPARE: set_spare(l, buffer); break;
     case BUFFER_PARAM:
     case BUFFER_GRADIENT:

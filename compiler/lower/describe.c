@@ -305,6 +305,7 @@ bool pass_describe(Lower *l) {
         if (family) describe_kernel(l, k);
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
+    if (lower_in_blocks(l)) blocks_describe(l);
     lower_order_transfers(l);
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
     if (!l->trial) describe_sharded(l);

@@ -130,7 +130,9 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     };
     const Model *m = l->m;
     const Node *node = model_at(m, buffer->node);
-    const char *ending = endings[buffer->kind] ? endings[buffer->kind] : "";
+    static const char *const tables[] = { ".all", ".there", ".token", ".put", ".back", ".get", ".place" },
+                      *const sent[] = { ".sent", ".blocks", ".came" }, *const back[] = { "", ".returned", ".back" };
+    const char *ending = buffer->kind < COUNT_OF(endings) && endings[buffer->kind] ? endings[buffer->kind] : "";
     switch ((BufferKind)buffer->kind) {
     case BUFFER_PARAM: return param_of(l, buffer->node)->name;
     case BUFFER_GRADIENT:
@@ -146,6 +148,9 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     case BUFFER_PACKED:
         return arena_printf(arena, "%s.packed%s", param_of(l, buffer->node)->name,
                             l->shared->packs[buffer->k].turned ? ".turned" : "");
+    case BUFFER_TABLE: ending = tables[buffer->k]; break;
+    case BUFFER_SENT: ending = sent[buffer->k]; break;
+    case BUFFER_BACK: ending = back[buffer->k % N_BLOCKS_STAGES]; break;
     default: break;
     }
     const char *addr = model_name(m, node->addr), *op = op_info[node->op].name;
@@ -260,14 +265,15 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
                          .op = kernel->op,
                          .group = kernel->group,
                          .lane = kernel->lane,
-                         .peer = kernel->peer };
+                         .peer = kernel->peer,
+                         .even = kernel->even };
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             const Bind *bind = bind_at(l, kernel, i);
             uint32_t buffer = emit_buffer(l, program, names, bind->buffer);
             *ARENA_PUSH(arena, program->operands, program->n_operands, program->cap_operands) =
                 (PlanOperand){ .buffer = buffer, .mode = mode_of(bind), .step = bind->step,
                                .offset = bind->offset, .bytes = bind->bytes,
-                               .group = bind->remote ? GROUP_ep : 0 };
+                               .group = bind->remote ? lower_reach(l) : 0 };
         }
     }
 }

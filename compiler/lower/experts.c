@@ -3,7 +3,8 @@
 //
 // A rank holds experts / ep of a route's experts and CAPACITY rows for them. A dispatch is a row program
 // over tokens that puts rows into the owners' memory; a collect gets them from there. Both read
-// row_of_slot (owner * CAPACITY + row, or -1), which every rank computes from everybody's counts:
+// row_of_slot (owner * CAPACITY + row, or -1), which every rank computes from everybody's counts; where ranks are
+// on several nodes, blocks.c is in between:
 //
 //   count -> @exchange ep -> route_ranks -> put .. @barrier .. experts .. @barrier .. get
 //
@@ -134,6 +135,7 @@ void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids) {
     if (desc.capacity < most_rows(l, n)) bind_drops(l, kernel, n);
     lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
     lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
+    if (lower_in_blocks(l)) blocks_describe_route(l, segment, depth, n);
 }
 
 /* Meetings ------------------------------------------------------------------------------------- */
@@ -159,15 +161,15 @@ bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel) {
     return false;
 }
 
-// Whether the ranks of ep meet in the kernel.
-static bool meets(const Kernel *k) {
+// Whether the ranks that reach each other meet in the kernel.
+static bool meets(const Lower *l, const Kernel *k) {
     bool of_group = k->op == PLAN_barrier || k->op == PLAN_gather || k->op == PLAN_exchange;
-    return of_group && plan_group_holds((PlanGroup)k->group, GROUP_ep);
+    return of_group && plan_group_holds((PlanGroup)k->group, lower_reach(l));
 }
 
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
     const Kernel *k = &l->kernels[kernel];
-    if (meets(k)) {
+    if (meets(l, k)) {
         memset(m->unmet, 0, l->n_buffers);
         m->met = true;
         m->open = false;
@@ -189,11 +191,11 @@ void meet_lives(Lower *l) {
         int32_t first = l->segment_first[s], end = l->segment_first[s + 1];
         for (int32_t t = first, last = first; t < end; t++) {
             before[t] = last;
-            if (meets(&l->kernels[l->order[t]])) last = t;
+            if (meets(l, &l->kernels[l->order[t]])) last = t;
         }
         for (int32_t t = end - 1, next = end; t >= first; t--) {
             after[t] = max_i64(next - 1, t);
-            if (meets(&l->kernels[l->order[t]])) next = t;
+            if (meets(l, &l->kernels[l->order[t]])) next = t;
         }
     }
     for (uint32_t k = 0; k < l->n_kernels; k++) {

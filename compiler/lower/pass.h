@@ -91,6 +91,9 @@ typedef enum BufferKind {
     BUFFER_FLAT /* k: region */,
     BUFFER_NORM,
     BUFFER_COUNTS,      // of a route; k: 0 own, 1 of all ranks
+    BUFFER_TABLE,       // of a route; k: BlocksTable
+    BUFFER_SENT,        // of a dispatch in blocks; k: BlocksStage
+    BUFFER_BACK,        // of what a collect reads, in blocks; k: segment * N_BLOCKS_STAGES + BlocksStage
     BUFFER_RANGE,       // k: index in l->ranges
     BUFFER_PACKED,      // of a parameter's node; k: index in shared->packs
     BUFFER_PACKED_VALUE // of any other node, for one segment; k: index in l->packs
@@ -126,7 +129,7 @@ typedef struct Bind {
     uint8_t mode;
     int64_t step;   // bytes per trip of the kernel's repeat
     int64_t offset, bytes; // a part of the buffer, if bytes are not 0
-    bool remote;    // a put or a get, on all ranks of ep
+    bool remote;    // a put or a get, on all ranks of lower_reach
 } Bind;
 
 // Numbers (f32) that belong to no node; `offset` of those that are not placed.
@@ -168,6 +171,7 @@ typedef struct Kernel {
     uint8_t op, group; // PlanOp; PlanGroup of a crossing
     uint8_t lane;      // send, recv: PlanLane
     int32_t peer;      // send, recv: the other stage
+    double even;       // blocks: rows to each other member at even loads
     int32_t depth, late;      // late: depth at which its first reader needs it
     uint32_t node;            // its first contraction, else what an error points at
     uint32_t *units, n_units; // ascending
@@ -399,6 +403,26 @@ void meet_segment(Meetings *m);                                 // a segment beg
 bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel); // before it runs
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel);    // it runs
 void meet_lives(Lower *l);                                      // after other lives are known
+
+/* blocks.c: rows between nodes */
+
+typedef enum BlocksTable {
+    TABLE_ALL, // row_of_slot of the rail; the others: templates/cpu/blocks.c
+    TABLE_THERE, TABLE_TOKEN, TABLE_PUT, TABLE_BACK, TABLE_GET, TABLE_PLACE,
+} BlocksTable;
+// As a kernel makes the rows; as they go; as they have come.
+typedef enum BlocksStage { BLOCKS_ROWS, BLOCKS_OUT, BLOCKS_IN, N_BLOCKS_STAGES } BlocksStage;
+bool lower_in_blocks(const Lower *l);
+PlanGroup lower_reach(const Lower *l);  // whose memory kernels reach
+uint32_t blocks_table(Lower *l, uint32_t route, BlocksTable which);   // a buffer
+uint32_t blocks_back(Lower *l, uint32_t value, int segment);          // copies of it that came back, [T * k, ..]
+// What a dispatch sends of a token, once for all its choices or with all of them.
+uint32_t blocks_token_value(const Lower *l, uint32_t dispatch);
+void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t dims[2]);
+void blocks_sent_dims(const Lower *l, uint32_t dispatch, int32_t stage, int64_t dims[2]);
+void blocks_back_dims(const Lower *l, uint32_t value, int32_t stage, int64_t dims[2]);
+void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_t n);
+void blocks_describe(Lower *l); // after all kernels of nodes
 
 /* pack.c: second operands of contractions, as their kernels read them */
 

@@ -221,7 +221,7 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
 // Ranks meet now: an instruction that nothing in the graph asks for.
 static void meet(Scheduler *s, SegmentKind segment, int32_t time) {
     Lower *l = s->l;
-    uint32_t barrier = lower_add_crossing(l, segment, 0, PLAN_barrier, GROUP_ep);
+    uint32_t barrier = lower_add_crossing(l, segment, 0, PLAN_barrier, lower_reach(l));
     l->kernels[barrier].time = time;
     l->order[time] = barrier;
     meet_run(l, &s->meetings, barrier);

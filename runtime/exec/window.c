@@ -11,6 +11,17 @@ static int in_stage(const Comm *comm, PlanGroup group, int member) {
     return 0; // every group of a put or a get lies in a stage: plan_check
 }
 
+// The next step: rows in blocks, between nodes of as many ranks as are here.
+static Status out_of_reach(const Comm *comm, PlanGroup group, int member, void *const *peers) {
+    int n = comm_members(comm, group), near = 0;
+    for (int i = 0; i < n; i++) near += peers[in_stage(comm, group, i)] != NULL;
+    return status_fail(ERR_ARGUMENT,
+                       "rank %d cannot write into the memory of rank %d by address: they are on two nodes\n"
+                       "  hint: a layout with transport=blocks,node=%d: rows go in blocks between nodes of so many "
+                       "ranks of ep",
+                       comm->rank, comm_world_rank(comm, group, member), n % near ? 1 : near);
+}
+
 static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffer *buffer, int32_t slot,
                          void *const *peers, int64_t at) {
     PlanGroup group = (PlanGroup)operand->group;
@@ -18,12 +29,7 @@ static Status fill_table(Exec *exec, const PlanOperand *operand, const PlanBuffe
     int64_t *table = ARENA_ARRAY(exec->arena, int64_t, n);
     for (int i = 0; i < n; i++) {
         const char *window = peers[in_stage(exec->comm, group, i)];
-        if (!window)
-            return status_fail(ERR_ARGUMENT,
-                               "rank %d cannot write into the memory of rank %d by address\n"
-                               "  hint: they are on two nodes; keep ep within one, or use the "
-                               "transport in blocks",
-                               exec->comm->rank, comm_world_rank(exec->comm, group, i));
+        if (!window) return out_of_reach(exec->comm, group, i, peers);
         table[i] = (int64_t)(uintptr_t)window + plan_offset(buffer, slot);
     }
     return exec->api->copy_in(exec->device, exec->regions[REGION_sym] + at, table, 8 * n);

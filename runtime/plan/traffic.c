@@ -2,13 +2,23 @@
 // Bytes that cross ranks, from the plan alone.
 #include "runtime/plan/words.h"
 
+// Does it reach the ranks of its node only? Then its table is of rows, or copies, of all on its rail.
+static bool is_of_node(const PlanProgram *program, const PlanInstr *instr) {
+    for (uint32_t i = 0; i < instr->n_operands; i++) {
+        const PlanOperand *operand = &program->operands[instr->operands + i];
+        if (operand_is_remote(operand->mode)) return operand->group == GROUP_node;
+    }
+    return false;
+}
+
 int32_t plan_row_table(const Plan *plan, const PlanProgram *program, const PlanInstr *instr) {
     int64_t most = 0;
     int32_t found = -1;
+    bool any = is_of_node(program, instr);
     for (uint32_t i = 0; i < instr->n_operands; i++) {
         const PlanOperand *operand = &program->operands[instr->operands + i];
         const PlanBuffer *b = &program->buffers[operand->buffer];
-        bool table = b->dtype == DTYPE_I32 && b->n_dims == 2 && b->dims[0] == plan->tokens;
+        bool table = b->dtype == DTYPE_I32 && b->n_dims == 2 && (any || b->dims[0] == plan->tokens);
         if (!table || operand->mode != OPERAND_READ || b->dims[0] * b->dims[1] <= most) continue;
         most = b->dims[0] * b->dims[1];
         found = (int32_t)i;
@@ -16,13 +26,13 @@ int32_t plan_row_table(const Plan *plan, const PlanProgram *program, const PlanI
     return found;
 }
 
-// Copies that a kernel of moves may hand on; 0: it has no table of them.
+// Copies that a kernel of moves may hand on, at even loads those of a rank's tokens; 0: it has no table of them.
 static int64_t slots_of(const Plan *plan, const PlanProgram *program, const PlanInstr *instr) {
     int32_t table = plan_row_table(plan, program, instr);
     if (table < 0) return 0;
     const PlanBuffer *b =
         &program->buffers[program->operands[instr->operands + (uint32_t)table].buffer];
-    return b->dims[0] * b->dims[1];
+    return (is_of_node(program, instr) ? plan->tokens : b->dims[0]) * b->dims[1];
 }
 
 static double remote_bytes(const PlanBuffer *buffer, int64_t slots, int32_t members) {

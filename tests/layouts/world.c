@@ -26,6 +26,7 @@ int world_teardown(void **state) {
 typedef struct Sequence {
     int64_t number;
     int32_t n, vocab;
+    bool whole; // one document
 } Sequence;
 
 static uint64_t draw(const Sequence *s, int what, int64_t t) {
@@ -33,7 +34,7 @@ static uint64_t draw(const Sequence *s, int what, int64_t t) {
 }
 
 static bool starts(const Sequence *s, int32_t t) {
-    return t == 0 || draw(s, 1, t) % 5 == 0;
+    return t == 0 || (!s->whole && draw(s, 1, t) % 5 == 0);
 }
 
 static int32_t token_at(const Sequence *s, int32_t t) {
@@ -113,7 +114,7 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
         void *at = exec_input(exec, program, (InputKind)input->kind, input->k);
         int32_t segment = 0;
         for (int i = 0; i < r->job->microbatch; i++) {
-            Sequence s = { first + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab };
+            Sequence s = { first + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab, r->job->whole };
             fill_one(r, input, &s, i, segment, at);
             segment += count_documents(&s);
         }
@@ -124,7 +125,7 @@ static Status fill(void *user, Exec *exec, const PlanProgram *program, int micro
 static double valid_of_step(const Rank *r) {
     int64_t n = (int64_t)r->layout->dp * r->job->microbatches * r->job->microbatch, valid = 0;
     for (int64_t i = 0; i < n; i++) {
-        Sequence s = { r->step * n + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab };
+        Sequence s = { r->step * n + i, (int32_t)r->plan->sequence, (int32_t)r->plan->vocab, r->job->whole };
         valid += count_valid(&s);
     }
     return (double)max_i64(valid, 1);
@@ -267,7 +268,8 @@ static Status run_steps(Rank *r, Exec *exec) {
 static void *run_rank(void *user) {
     Rank *r = user;
     Exec *exec = NULL;
-    ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true, .device = r->job->device };
+    ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true, .device = r->job->device,
+                            .count_rows = r->job->count_rows };
     Status status = exec_create(r->plan, &options, &exec);
     if (status == OK) status = run_steps(r, exec);
     if (status != OK) snprintf(r->message, sizeof r->message, "rank %d: %s", r->comm->rank, status_message());
@@ -281,7 +283,7 @@ static void *run_rank(void *user) {
 static Model *load_model(const WorldJob *job) {
     char path[512];
     Text error = { 0 };
-    SpecOptions options = { .args = job->args, .n_args = job->n_args };
+    SpecOptions options = { .args = job->args, .n_args = job->n_args, .routing = job->routing };
     bool of_models = strchr(job->spec, '/') != NULL;
     snprintf(path, sizeof path, "%s/%s%s", MOEC_SOURCE_DIR, of_models ? "" : "tests/layouts/specs/", job->spec);
     Model *model = spec_load(path, &options, &error);
@@ -318,7 +320,7 @@ static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
     Comm **comms = ARENA_ARRAY(world->arena, Comm *, world->n_ranks);
     Rank *ranks = ARENA_ARRAY(world->arena, Rank, world->n_ranks);
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    comm_local(world->n_ranks, DEADLINE, comms);
+    comm_local_nodes(world->n_ranks, job->node_ranks, DEADLINE, comms);
     for (int i = 0; i < world->n_ranks; i++) {
         ranks[i] = (Rank){ .job = job,
                            .layout = layout,

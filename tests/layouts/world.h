@@ -27,6 +27,10 @@ typedef struct WorldJob {
     int64_t bucket, piece;       // LowerOptions
     bool poison, eval;           // eval: program "eval" of one microbatch after the last step
     const char *device;          // NULL: the CPU
+    int node_ranks;              // so many ranks share memory; 0: all
+    bool count_rows;             // of ExecOptions
+    Routing routing;             // of SpecOptions
+    bool whole;                  // a sequence is one document
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;
 

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of experts on other nodes, in blocks (transport=blocks). The ranks of ep are in turn on nodes of
+// `node` ranks, which reach each other's memory; nobody reaches further. A rank's rail has the member with its
+// place on every node.
+//
+//   route      route_ranks -> @gather rail (everybody's row_of_slot) -> blocks (tables; templates/cpu/blocks.c)
+//   dispatch   rows [T] -> move here (a token once for each node) -> @blocks rail -> move to the owners on the
+//              node, a row as often as its token has copies there
+//   collect    move here from the owners on the node, what the rail asks for -> @blocks rail -> read in place
+//
+// Copies come back one by one, so a token's sum over its choices is made by the program that makes it on one rank,
+// in the order of choices, whatever nodes they come from. Buffers have the room of the worst case, the tables'
+// counts say what is used. Of a dispatch whose choices have values of their own a row holds them
+// all: these are weights, one number each.
+//
+// These kernels are made when all others are described: a row program that would put rows stores them, one
+// that would get rows reads what has come back.
+#include <math.h>
+
+#include "compiler/lower/pass.h"
+
+bool lower_in_blocks(const Lower *l) {
+    return l->layout->transport == TRANSPORT_BLOCKS && lower_ep(l) > 1;
+}
+
+static int32_t node_ranks(const Lower *l) {
+    return lower_in_blocks(l) && l->layout->node > 1 ? l->layout->node : 1;
+}
+
+static int32_t nodes(const Lower *l) {
+    return lower_ep(l) / node_ranks(l);
+}
+
+PlanGroup lower_reach(const Lower *l) {
+    return lower_in_blocks(l) ? GROUP_node : GROUP_ep;
+}
+
+static int32_t top_k(const Lower *l, uint32_t route) {
+    Type rows = { .row = ROW_R, .route = route };
+    return model_top_k(l->m, &rows);
+}
+
+/* Room ----------------------------------------------------------------------------------------- */
+
+// Rows of all experts on a node.
+static int64_t node_rows(const Lower *l, uint32_t route) {
+    return node_ranks(l) * lower_capacity(l, route);
+}
+
+// Rows that can come to a rank, and copies that it can be asked for.
+static int64_t most_come(const Lower *l, uint32_t route) {
+    return min_i64(nodes(l) * l->tokens, node_rows(l, route));
+}
+
+static int64_t most_copies(const Lower *l, uint32_t route) {
+    int32_t k = top_k(l, route);
+    return round_up(min_i64(nodes(l) * l->tokens * k, node_rows(l, route)), k);
+}
+
+static int64_t most_go(const Lower *l, uint32_t route) {
+    return l->tokens * min_i64(nodes(l), top_k(l, route));
+}
+
+void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t dims[2]) {
+    int32_t k = top_k(l, route);
+    dims[0] = l->tokens;
+    dims[1] = k;
+    switch ((BlocksTable)which) {
+    case TABLE_ALL: dims[0] = nodes(l) * l->tokens; break;
+    case TABLE_THERE:
+    case TABLE_BACK:
+        dims[0] = 2;
+        dims[1] = nodes(l);
+        break;
+    case TABLE_TOKEN: dims[1] = min_i64(nodes(l), k); break;
+    case TABLE_PUT: dims[0] = most_come(l, route); break;
+    case TABLE_GET: dims[0] = most_copies(l, route) / k; break;
+    case TABLE_PLACE: break;
+    }
+}
+
+// Does the view give every choice of a token the same?
+static bool repeats_token(const Lower *l, uint32_t n, int32_t choices) {
+    if (l->m->nodes[n].op != OP_BROADCAST) return false;
+    const Type *to = model_type(l->m, n), *from = model_type(l->m, model_arg(l->m, n, 0));
+    int skip = to->rank - from->rank;
+    if (from->row != to->row || to->rank < 1 || to->dim[0] != choices || skip < 0 || skip > 1) return false;
+    if (!skip && from->dim[0] != 1) return false;
+    for (int i = 1; i < to->rank; i++)
+        if (to->dim[i] != from->dim[i - skip]) return false;
+    return true;
+}
+
+uint32_t blocks_token_value(const Lower *l, uint32_t dispatch) {
+    uint32_t x = model_arg(l->m, dispatch, 0), plain = lower_plain(l, x);
+    return repeats_token(l, plain, top_k(l, model_arg(l->m, dispatch, 1))) ? model_arg(l->m, plain, 0) : x;
+}
+
+void blocks_sent_dims(const Lower *l, uint32_t dispatch, int32_t stage, int64_t dims[2]) {
+    uint32_t route = model_arg(l->m, dispatch, 1);
+    dims[0] = stage == BLOCKS_ROWS ? l->tokens : stage == BLOCKS_OUT ? most_go(l, route) : most_come(l, route);
+    dims[1] = type_features(model_type(l->m, blocks_token_value(l, dispatch)));
+}
+
+void blocks_back_dims(const Lower *l, uint32_t value, int32_t stage, int64_t dims[2]) {
+    const Type *type = model_type(l->m, value);
+    dims[0] = stage == BLOCKS_OUT ? most_copies(l, type->route) : l->tokens * top_k(l, type->route);
+    dims[1] = type_features(type);
+}
+
+uint32_t blocks_table(Lower *l, uint32_t route, BlocksTable which) {
+    return lower_buffer(l, BUFFER_TABLE, route, (int32_t)which);
+}
+
+uint32_t blocks_back(Lower *l, uint32_t value, int segment) {
+    return lower_buffer(l, BUFFER_BACK, value, segment * N_BLOCKS_STAGES + BLOCKS_IN);
+}
+
+/* The route ------------------------------------------------------------------------------------ */
+
+void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_t n) {
+    static const struct { const char *name; BlocksTable table; } made[] = {
+        { "there", TABLE_THERE }, { "token", TABLE_TOKEN }, { "put", TABLE_PUT },
+        { "back", TABLE_BACK },   { "get", TABLE_GET },     { "place", TABLE_PLACE },
+    };
+    uint32_t gather = lower_add_crossing(l, segment, depth, PLAN_gather, GROUP_rail),
+             kernel = lower_add_kernel(l, segment, depth, FAMILY_BLOCKS);
+    KernelDesc *d = &l->kernels[kernel].desc;
+    d->rows = l->tokens;
+    d->top_k = top_k(l, n);
+    d->ranks = nodes(l);
+    d->each = node_ranks(l);
+    d->capacity = lower_capacity(l, n);
+    d->loc = l->m->nodes[n].loc;
+    l->kernels[gather].node = l->kernels[kernel].node = n;
+    lower_bind(l, gather, "from", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_READ);
+    lower_bind(l, gather, "to", blocks_table(l, n, TABLE_ALL), OPERAND_WRITE);
+    lower_bind(l, kernel, "all", blocks_table(l, n, TABLE_ALL), OPERAND_READ);
+    lower_bind(l, kernel, "counts", lower_buffer(l, BUFFER_COUNTS, n, 1), OPERAND_READ);
+    for (int i = 0; i < COUNT_OF(made); i++)
+        lower_bind(l, kernel, made[i].name, blocks_table(l, n, made[i].table), OPERAND_WRITE);
+}
+
+/* Rows ----------------------------------------------------------------------------------------- */
+
+typedef struct Way {
+    SegmentKind segment;
+    int32_t depth;
+    uint32_t node, route;
+} Way;
+
+// features: of a row of y; parts: how many such a row of x has.
+static uint32_t add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint32_t table, uint32_t y,
+                         int64_t features, int32_t parts) {
+    uint32_t kernel = lower_add_kernel(l, way->segment, way->depth, FAMILY_MOVE);
+    KernelDesc *d = &l->kernels[kernel].desc;
+    const Buffer *rows = &l->buffers[table];
+    d->way = (uint8_t)how;
+    d->rows = rows->dims[0] * (how == MOVE_SPREAD ? 1 : rows->dims[1]);
+    d->top_k = how == MOVE_SPREAD ? (int32_t)rows->dims[1] : 1;
+    d->n = features;
+    d->each = parts;
+    d->capacity = how == MOVE_HERE ? 0 : lower_capacity(l, way->route);
+    d->x = l->buffers[x].dtype;
+    d->loc = l->m->nodes[way->node].loc;
+    l->kernels[kernel].node = way->node;
+    lower_bind(l, kernel, "x", x, OPERAND_READ);
+    l->kernels[kernel].binds[0].remote = how == MOVE_FETCH;
+    lower_bind(l, kernel, "table", table, OPERAND_READ);
+    lower_bind(l, kernel, "y", y, OPERAND_WRITE);
+    l->kernels[kernel].binds[2].remote = how == MOVE_SPREAD;
+    return kernel;
+}
+
+static void add_blocks(Lower *l, const Way *way, uint32_t sizes, uint32_t from, uint32_t to, double even) {
+    uint32_t crossing = lower_add_crossing(l, way->segment, way->depth, PLAN_blocks, GROUP_rail);
+    l->kernels[crossing].node = way->node;
+    l->kernels[crossing].even = fmin(even, (double)l->buffers[from].dims[0]);
+    lower_bind(l, crossing, "sizes", sizes, OPERAND_READ);
+    lower_bind(l, crossing, "from", from, OPERAND_READ);
+    lower_bind(l, crossing, "to", to, OPERAND_WRITE);
+}
+
+// Tokens with a copy on a given node, if any choices of different experts are as likely as others.
+static double even_tokens(const Lower *l, uint32_t route) {
+    Type rows = { .row = ROW_R, .route = route };
+    double experts = model_experts(l->m, &rows), elsewhere = experts - experts / nodes(l), none = 1;
+    for (int32_t k = 0; k < top_k(l, route); k++) none *= fmax(elsewhere - k, 0) / fmax(experts - k, 1);
+    return (double)l->tokens * (1 - none);
+}
+
+static void describe_sent(Lower *l, uint32_t n, const Kernel *writer) {
+    uint32_t route = model_arg(l->m, n, 1);
+    Way way = { (SegmentKind)writer->segment, writer->depth, n, route };
+    uint32_t rows = lower_buffer(l, BUFFER_SENT, n, BLOCKS_ROWS), out = lower_buffer(l, BUFFER_SENT, n, BLOCKS_OUT),
+             in = lower_buffer(l, BUFFER_SENT, n, BLOCKS_IN);
+    int64_t features = type_features(model_type(l->m, n)), sent = l->buffers[rows].dims[1];
+    add_move(l, &way, MOVE_HERE, rows, blocks_table(l, route, TABLE_TOKEN), out, sent, 1);
+    add_blocks(l, &way, blocks_table(l, route, TABLE_THERE), out, in, even_tokens(l, route));
+    add_move(l, &way, MOVE_SPREAD, in, blocks_table(l, route, TABLE_PUT), lower_value(l, n), features,
+             (int32_t)(sent / features));
+}
+
+static void describe_back(Lower *l, uint32_t value, int segment, int32_t depth) {
+    uint32_t route = model_type(l->m, value)->route;
+    Way way = { (SegmentKind)segment, depth, value, route };
+    uint32_t out = lower_buffer(l, BUFFER_BACK, value, segment * N_BLOCKS_STAGES + BLOCKS_OUT),
+             in = blocks_back(l, value, segment);
+    add_move(l, &way, MOVE_FETCH, lower_value(l, value), blocks_table(l, route, TABLE_GET), out,
+             l->buffers[out].dims[1], 1);
+    add_blocks(l, &way, blocks_table(l, route, TABLE_BACK), out, in,
+               (double)l->tokens * top_k(l, route) / nodes(l));
+}
+
+// The depth of the first kernel that reads it.
+static int32_t depth_of_reader(const Lower *l, uint32_t buffer) {
+    int32_t depth = INT32_MAX;
+    for (uint32_t k = 0; k < l->n_kernels; k++)
+        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
+            if (l->kernels[k].binds[i].buffer == buffer && l->kernels[k].depth < depth)
+                depth = l->kernels[k].depth;
+    return depth;
+}
+
+void blocks_describe(Lower *l) {
+    for (uint32_t b = 0, n = l->n_buffers; b < n; b++) {
+        Buffer buffer = l->buffers[b];
+        if (buffer.kind == BUFFER_SENT) {
+            Kernel writer = l->kernels[buffer.writer - 1];
+            describe_sent(l, buffer.node, &writer);
+        } else if (buffer.kind == BUFFER_BACK) {
+            describe_back(l, buffer.node, buffer.k / N_BLOCKS_STAGES, depth_of_reader(l, b));
+        }
+    }
+}

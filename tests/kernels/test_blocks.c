@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in blocks between nodes: the kernels of all ranks run one after the other, what crosses is moved by hand.
+// The reference puts every copy where it belongs, one by one. CPU only.
+#include "tests/kernels/lab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 8 };
+typedef enum Choices {
+    ANY,       // some copies are nowhere
+    NEAR,      // nobody leaves the node
+    ONE_NODE,  // all go to the last one
+    ONE_RANK,  // only the last rank has tokens
+    NOWHERE,
+} Choices;
+
+typedef struct Case {
+    int32_t nodes, node, rows, top_k, capacity, n;
+    Choices kind;
+    bool apart; // every choice has numbers of its own
+    Dtype type;
+} Case;
+static const Case cases[] = {
+    { 2, 1, 9, 2, 36, 3, ANY, false, DTYPE_F32 },      { 2, 2, 7, 3, 84, 1, ANY, true, DTYPE_F32 },
+    { 4, 1, 5, 4, 80, 33, ANY, false, DTYPE_BF16 },    { 2, 4, 6, 2, 96, 17, ANY, false, DTYPE_I32 },
+    { 4, 2, 70, 1, 560, 2, ANY, false, DTYPE_F32 },    { 1, 4, 8, 2, 64, 5, ANY, false, DTYPE_F32 },
+    { 2, 2, 8, 3, 96, 4, NEAR, false, DTYPE_F32 },     { 4, 2, 6, 2, 96, 4, ONE_NODE, false, DTYPE_F32 },
+    { 4, 2, 6, 3, 144, 2, ONE_RANK, true, DTYPE_F32 }, { 2, 2, 3, 2, 24, 1, NOWHERE, false, DTYPE_F32 },
+    { 2, 2, 40, 3, 31, 3, ANY, false, DTYPE_F32 },     { 3, 2, 11, 2, 5, 2, ANY, false, DTYPE_F32 }, // few rows
+};
+
+typedef struct Rank {
+    int32_t *row_of_slot, *all, *there, *token, *put, *back, *get, *place;
+    char *x, *out, *in, *owned, *returned, *came; // rows
+} Rank;
+
+typedef struct World {
+    const Case *c;
+    int32_t n_ranks, parts; // parts: rows of n numbers to a token
+    int64_t go, come, copies, number_bytes, row_bytes; // of n numbers
+    Rank ranks[MOST_RANKS];
+} World;
+
+static int32_t pick(const World *w, int rank, int64_t slot) {
+    const Case *c = w->c;
+    uint64_t any = hash_mix(5, (uint64_t)rank, (uint64_t)slot);
+    if (c->kind == NOWHERE || (c->kind == ONE_RANK && rank != w->n_ranks - 1)) return -1;
+    if (c->kind == NEAR) return rank / c->node * c->node + (int32_t)(any % (uint64_t)c->node);
+    if (c->kind == ONE_NODE) return w->n_ranks - 1 - (int32_t)(any % (uint64_t)c->node);
+    return any % 7 == 0 ? -1 : (int32_t)(any / 7 % (uint64_t)w->n_ranks);
+}
+
+// Every owner gives its rows in turn, to those who come first.
+static void choose_rows(World *w) {
+    const Case *c = w->c;
+    int32_t taken[MOST_RANKS] = { 0 };
+    for (int r = 0; r < w->n_ranks; r++) {
+        for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
+            int32_t owner = pick(w, r, slot), free = owner >= 0 && taken[owner] < c->capacity;
+            w->ranks[r].row_of_slot[slot] = free ? owner * c->capacity + taken[owner]++ : -1;
+        }
+    }
+}
+
+static char *rows(const World *w, int64_t n, int32_t parts) {
+    char *at = lab_memory((size_t)(n * parts * w->row_bytes));
+    memset(at, 0x5a, (size_t)(n * parts * w->row_bytes));
+    return at;
+}
+
+static void world_open(World *w, const Case *c) {
+    *w = (World){ .c = c, .n_ranks = c->nodes * c->node, .parts = c->apart ? c->top_k : 1 };
+    int64_t tokens = c->nodes * (int64_t)c->rows, node_rows = (int64_t)c->node * c->capacity;
+    w->go = c->rows * min_i64(c->nodes, c->top_k);
+    w->come = min_i64(tokens, node_rows);
+    w->copies = round_up(min_i64(tokens * c->top_k, node_rows), c->top_k);
+    w->number_bytes = dtype_bytes(c->type);
+    w->row_bytes = c->n * w->number_bytes;
+    for (int r = 0; r < w->n_ranks; r++) {
+        Rank *to = &w->ranks[r];
+        to->row_of_slot = lab_array(c->rows * c->top_k);
+        to->all = lab_array(tokens * c->top_k);
+        to->there = lab_array(2 * c->nodes), to->back = lab_array(2 * c->nodes);
+        to->token = lab_array(w->go), to->put = lab_array(w->come * c->top_k);
+        to->get = lab_array(w->copies), to->place = lab_array(c->rows * c->top_k);
+        to->x = rows(w, c->rows, w->parts), to->out = rows(w, w->go, w->parts), to->in = rows(w, w->come, w->parts);
+        to->owned = rows(w, c->capacity, 1), to->returned = rows(w, w->copies, 1);
+        to->came = rows(w, c->rows * c->top_k, 1);
+        for (int64_t i = 0; i < c->rows * w->parts * w->row_bytes; i++)
+            to->x[i] = (char)hash_mix(7, (uint64_t)r, (uint64_t)i);
+    }
+    choose_rows(w);
+}
+
+static void world_close(World *w) {
+    for (int r = 0; r < w->n_ranks; r++) {
+        Rank *to = &w->ranks[r];
+        void *all[] = { to->row_of_slot, to->all, to->there, to->token, to->put,   to->back,     to->get,
+                        to->place,       to->x,   to->out,   to->in,    to->owned, to->returned, to->came };
+        for (int i = 0; i < COUNT_OF(all); i++) lab_free(all[i]);
+    }
+}
+
+typedef struct Kernels { uint32_t blocks, here, spread, fetch; } Kernels;
+
+static Kernels add_kernels(Lab *lab, const Case *c) {
+    World w;
+    world_open(&w, c);
+    KernelDesc blocks = { .family = FAMILY_BLOCKS, .rows = c->rows, .top_k = c->top_k, .ranks = c->nodes,
+                          .each = c->node, .capacity = c->capacity };
+    KernelDesc move = { .family = FAMILY_MOVE, .rows = w.go, .top_k = 1, .n = c->n * w.parts, .each = 1, .x = (uint8_t)c->type };
+    KernelDesc spread = { .family = FAMILY_MOVE, .way = MOVE_SPREAD, .rows = w.come, .top_k = c->top_k, .n = c->n,
+                          .each = w.parts, .capacity = c->capacity, .x = (uint8_t)c->type };
+    KernelDesc fetch = { .family = FAMILY_MOVE, .way = MOVE_FETCH, .rows = w.copies, .top_k = 1, .n = c->n, .each = 1,
+                         .capacity = c->capacity, .x = (uint8_t)c->type };
+    Kernels k = { lab_add(lab, &blocks), lab_add(lab, &move), lab_add(lab, &spread), lab_add(lab, &fetch) };
+    world_close(&w);
+    return k;
+}
+
+static Binding of_type(const World *w, const char *name, bool is_const, void *at) {
+    return (Binding){ name, w->c->type, is_const, at };
+}
+
+// Parts of `from`, by sizes, to the members of a rail.
+static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)(const Rank *), char *(*to)(const Rank *),
+                  int32_t parts) {
+    int64_t bytes = parts * w->row_bytes;
+    for (int r = 0; r < w->n_ranks; r++) {
+        int own = r / w->c->node;
+        char *at = to(&w->ranks[r]);
+        for (int i = 0; i < w->c->nodes; i++) {
+            const Rank *member = &w->ranks[i * w->c->node + r % w->c->node];
+            const char *part = from(member);
+            for (int k = 0; k < own; k++) part += sizes(member)[k] * bytes;
+            assert_int_equal(sizes(member)[own], sizes(&w->ranks[r])[w->c->nodes + i]); // both know
+            memcpy(at, part, (size_t)(sizes(member)[own] * bytes));
+            at += sizes(member)[own] * bytes;
+        }
+    }
+}
+static const int32_t *there(const Rank *r) { return r->there; }
+static const int32_t *back(const Rank *r) { return r->back; }
+static char *out(const Rank *r) { return r->out; }
+static char *in(const Rank *r) { return r->in; }
+static char *returned(const Rank *r) { return r->returned; }
+static char *came(const Rank *r) { return r->came; }
+
+static void make_tables(World *w, Lab *lab, const Kernels *k) {
+    const Case *c = w->c;
+    int64_t slots = (int64_t)c->rows * c->top_k;
+    for (int r = 0; r < w->n_ranks; r++) {
+        Rank *at = &w->ranks[r];
+        int32_t *counts = lab_array(3);
+        counts[0] = r;
+        for (int i = 0; i < c->nodes; i++)
+            memcpy(at->all + i * slots, w->ranks[i * c->node + r % c->node].row_of_slot, (size_t)slots * 4);
+        Binding b[] = { READ_I32("all", at->all),   READ_I32("counts", counts), WRITE_I32("there", at->there),
+                        WRITE_I32("token", at->token), WRITE_I32("put", at->put), WRITE_I32("back", at->back),
+                        WRITE_I32("get", at->get),  WRITE_I32("place", at->place) };
+        lab_run(lab, k->blocks, b, COUNT_OF(b));
+        lab_free(counts);
+    }
+}
+
+static void go_there(World *w, Lab *lab, const Kernels *k) {
+    for (int r = 0; r < w->n_ranks; r++) {
+        Rank *at = &w->ranks[r];
+        Binding b[] = { of_type(w, "x", true, at->x), READ_I32("table", at->token), of_type(w, "y", false, at->out) };
+        lab_run(lab, k->here, b, 3);
+    }
+    cross(w, there, out, in, w->parts);
+    for (int r = 0; r < w->n_ranks; r++) {
+        int64_t *table = lab_memory(8 * (size_t)w->c->node);
+        for (int i = 0; i < w->c->node; i++) table[i] = (int64_t)w->ranks[r / w->c->node * w->c->node + i].owned;
+        Binding b[] = { of_type(w, "x", true, w->ranks[r].in), READ_I32("table", w->ranks[r].put),
+                        { "y", DTYPE_I64, true, table } };
+        lab_run(lab, k->spread, b, 3);
+        lab_free(table);
+    }
+}
+
+static void come_back(World *w, Lab *lab, const Kernels *k) {
+    for (int r = 0; r < w->n_ranks; r++) {
+        int64_t *table = lab_memory(8 * (size_t)w->c->node);
+        for (int i = 0; i < w->c->node; i++) table[i] = (int64_t)w->ranks[r / w->c->node * w->c->node + i].owned;
+        Binding b[] = { { "x", DTYPE_I64, true, table }, READ_I32("table", w->ranks[r].get),
+                        of_type(w, "y", false, w->ranks[r].returned) };
+        lab_run(lab, k->fetch, b, 3);
+        lab_free(table);
+    }
+    cross(w, back, returned, came, 1);
+}
+
+// What rank r has for a slot.
+static const char *value(const World *w, int r, int64_t slot) {
+    int64_t k = w->parts > 1 ? slot : slot / w->c->top_k;
+    return w->ranks[r].x + k * w->row_bytes;
+}
+
+static void check(Lab *lab, const Case *c, const Kernels *k) {
+    World w;
+    world_open(&w, c);
+    size_t bytes = (size_t)(c->capacity * w.row_bytes);
+    char *right[MOST_RANKS];
+    for (int r = 0; r < w.n_ranks; r++) right[r] = memcpy(malloc(bytes), w.ranks[r].owned, bytes);
+    make_tables(&w, lab, k);
+    go_there(&w, lab, k);
+    for (int r = 0; r < w.n_ranks; r++) {
+        bool *sent = calloc((size_t)c->rows * (size_t)c->nodes, sizeof *sent);
+        int32_t n = 0, all = 0;
+        for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
+            int32_t to = w.ranks[r].row_of_slot[slot];
+            if (to < 0) continue;
+            memcpy(right[to / c->capacity] + to % c->capacity * w.row_bytes, value(&w, r, slot), (size_t)w.row_bytes);
+            bool *once = &sent[slot / c->top_k * c->nodes + to / c->capacity / c->node];
+            n += !*once;
+            *once = true;
+        }
+        for (int i = 0; i < c->nodes; i++) all += w.ranks[r].there[i];
+        assert_int_equal(all, n); // a token once for every node
+        free(sent);
+    }
+    for (int r = 0; r < w.n_ranks; r++) assert_memory_equal(w.ranks[r].owned, right[r], bytes);
+    come_back(&w, lab, k);
+    for (int r = 0; r < w.n_ranks; r++) {
+        for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
+            int32_t place = w.ranks[r].place[slot];
+            assert_int_equal(place < 0, w.ranks[r].row_of_slot[slot] < 0);
+            if (place < 0) continue;
+            assert_memory_equal(w.ranks[r].came + place * w.row_bytes, value(&w, r, slot), (size_t)w.row_bytes);
+        }
+    }
+    for (int r = 0; r < w.n_ranks; r++) free(right[r]);
+    world_close(&w);
+}
+
+static void test_blocks(void **state) {
+    (void)state;
+    if (lab_gpu()) skip();
+    Lab lab;
+    Kernels kernels[COUNT_OF(cases)];
+    lab_open(&lab);
+    for (int i = 0; i < COUNT_OF(cases); i++) kernels[i] = add_kernels(&lab, &cases[i]);
+    lab_compile(&lab);
+    for (int i = 0; i < COUNT_OF(cases); i++) check(&lab, &cases[i], &kernels[i]);
+    lab_close(&lab);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_blocks) };
+    return cmocka_run_group_tests_name("kernels.blocks", tests, NULL, NULL);
+}
