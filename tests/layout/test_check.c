@@ -71,6 +71,8 @@ static void passes(void **state) {
         { "pp=2,schedule=zb,stages=5:1,recompute=none:none:none:cheap:cheap:block", { 0 } },
         { "dp=4,ep=4,capacity=1.25", { 0 } },
         { "dp=4,params=fsdp,transport=blocks", { 0 } },
+        { "dp=4,ep=4,transport=blocks,node=2", { 0 } },
+        { "dp=4,ep=4,transport=blocks,node=4", { 0 } },
     };
     Arena *arena = arena_create();
     for (int i = 0; i < COUNT_OF(cases); i++) {
@@ -101,6 +103,12 @@ static void rules(void **state) {
     breaks(dense, "dp=2,ep=2", (LayoutRun){ 0 },
            "layout: ep=2 divides experts, and the model has none\n"
            "  hint: the nearest that works: --layout dp=2");
+    breaks(m, "dp=4,ep=4,node=2", (LayoutRun){ 0 },
+           "layout: node=2 says between whom blocks go, and transport is rows\n"
+           "  hint: the nearest that works: --layout dp=4,ep=4");
+    breaks(m, "dp=8,ep=8,transport=blocks,node=3", (LayoutRun){ 0 },
+           "layout: node=3 does not divide ep=8\n"
+           "  hint: the nearest that works: --layout dp=8,ep=8,transport=blocks,node=2");
     breaks(m, "schedule=interleaved,slots=2", (LayoutRun){ 0 },
            "layout: schedule=interleaved needs more than one stage, got pp=1\n"
            "  hint: the nearest that works: --layout dp=1");

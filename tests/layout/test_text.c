@@ -42,6 +42,7 @@ static void prints(void **state) {
         { "pp=2,schedule=interleaved,slots=2,stages=4:4:3:2",
           "pp=2,dp=1,schedule=interleaved,slots=2,stages=4:4:3:2" },
         { "schedule=zb,transport=blocks", "dp=1,schedule=zb,transport=blocks" },
+        { "node=2,transport=blocks,ep=4,dp=8", "dp=8,ep=4,transport=blocks,node=2" },
         { "microbatch=2,recompute=block", "dp=1,microbatch=2,recompute=block" },
         { "recompute=cheap", "dp=1" },
         { "recompute=none:cheap:block", "dp=1,recompute=none:cheap:block" },
