@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The search finds what trying every layout finds, its bounds are bounds, and its certificate adds up.
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "tests/search/brute.h"
+
+enum { PAIRS = 300, LEAST_LAYOUTS = 1000, MOST_LAYOUTS = 300000, NOT_OBVIOUS = 20, TOP = 5 };
+static const double near_s = 1e-9;
+
+typedef struct Seen { int pairs, uneven, mixed, below, obvious, interleaved, zero_bubble; } Seen;
+
+static bool even_split(const SearchLayout *l, int32_t layers) {
+    int32_t n = l->point.choice.pp * l->point.chunks;
+    for (int32_t i = 0; i < n; i++)
+        if (l->stages[i] != layers / n + (i < layers % n)) return false;
+    return true;
+}
+
+static void look_at(Seen *seen, const SearchLayout *l, int32_t layers) {
+    bool mixed = false, uneven = !even_split(l, layers);
+    bool below = l->point.choice.ep > 1 && l->point.choice.ep < l->point.choice.dp;
+    for (int32_t i = 1; i < layers; i++) mixed |= l->recompute[i] != l->recompute[0];
+    seen->pairs++;
+    seen->uneven += uneven;
+    seen->mixed += mixed;
+    seen->below += below;
+    seen->obvious += !uneven && !mixed && !below;
+    seen->interleaved += l->point.chunks > 1;
+    seen->zero_bubble += l->point.schedule == SCHEDULE_ZERO_BUBBLE;
+}
+
+static void assert_near(double a, double b) {
+    if (!(fabs(a - b) <= near_s * fabs(b))) fail_msg("%.17g is not %.17g", a, b);
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+// The best of each of the first points.
+static void check_top(const Brute *brute, const SearchFound *found, Arena *arena) {
+    double *all = ARENA_ARRAY(arena, double, brute->n);
+    int32_t n = 0;
+    for (uint32_t i = 0; i < brute->n; i++)
+        if (brute->points[i].seconds < INFINITY) all[n++] = brute->points[i].seconds;
+    qsort(all, (size_t)n, sizeof *all, compare);
+    assert_int_equal(found->n, n < TOP ? n : TOP);
+    for (int32_t i = 0; i < found->n; i++) assert_near(found->best[i].step_s, all[i]);
+}
+
+static void check_certificate(const Brute *brute, const SearchCertificate *c) {
+    SearchCount sum = c->cut_memory, all = search_count((uint64_t)brute->layouts);
+    search_count_add(&sum, &c->cut_bound);
+    search_count_add(&sum, &c->decided);
+    assert_true(search_count_equal(&sum, &c->layouts));
+    assert_true(search_count_equal(&all, &c->layouts));
+    assert_int_equal(c->points, brute->n);
+    assert_int_equal(c->points_memory + c->points_bound + c->points_decided, c->points);
+    assert_true(c->complete && c->gap == 0);
+}
+
+// Bounds of all points, and the point alone.
+static void check_points(Search *s, const Brute *brute, double memory) {
+    for (uint32_t i = 0; i < brute->n; i++) {
+        const BrutePoint *p = &brute->points[i];
+        double bound = search_bound(s, &p->point, memory);
+        if (p->seconds < INFINITY) assert_true(bound <= p->seconds * (1 + near_s));
+        Arena *arena = arena_create();
+        SearchEvaluated one;
+        search_point(s, &p->point, memory, arena, &one);
+        assert_int_equal(one.verdict, p->seconds < INFINITY ? VERDICT_FITS : VERDICT_MEMORY);
+        if (p->seconds < INFINITY) assert_near(one.layout.step_s, p->seconds);
+        else assert_near(one.layout.peak_bytes, p->least_bytes);
+        arena_destroy(arena);
+    }
+}
+
+// What is said of the layout is what it is when weighed as it stands.
+static void check_layout(Search *s, const SearchLayout *layout, double memory, Arena *arena) {
+    SearchLayout copy = *layout;
+    copy.stage_bytes = NULL;
+    SearchEvaluated again;
+    search_layout(s, &copy, memory, arena, &again);
+    assert_int_equal(again.verdict, VERDICT_FITS);
+    assert_near(again.layout.step_s, layout->step_s);
+    assert_true(layout->peak_bytes <= memory && again.layout.peak_bytes == layout->peak_bytes);
+    assert_true(layout->bound_s <= layout->step_s * (1 + near_s));
+}
+
+static bool check_pair(uint64_t seed, Seen *seen) {
+    MadeUp m;
+    made_up_small(&m, seed);
+    Arena *arena = arena_create();
+    Brute brute;
+    double memory = (double)m.space.memory_bytes;
+    bool taken = brute_force(&m, memory, MOST_LAYOUTS, arena, &brute) && brute.fits >= LEAST_LAYOUTS;
+    if (taken) {
+        Search *s;
+        assert_int_equal(search_create(&m.profile, &m.space, &s), OK);
+        SearchFound found;
+        search_run(s, memory, TOP, arena, &found);
+        check_top(&brute, &found, arena);
+        check_certificate(&brute, &found.certificate);
+        check_points(s, &brute, memory);
+        for (int32_t i = 0; i < found.n; i++) check_layout(s, &found.best[i], memory, arena);
+        look_at(seen, &found.best[0], m.profile.n_layers);
+        search_destroy(s);
+    }
+    arena_destroy(arena);
+    return taken;
+}
+
+static void test_brute_force(void **state) {
+    (void)state;
+    Seen seen = { 0 };
+    for (uint64_t seed = 1; seen.pairs < PAIRS; seed++) {
+        assert_true(seed < 100 * PAIRS);
+        check_pair(seed, &seen);
+    }
+    print_message("%d pairs: uneven splits %d, mixed recompute %d, 1 < ep < dp %d, none of these %d, "
+                  "interleaved %d, zero bubble %d\n",
+                  seen.pairs, seen.uneven, seen.mixed, seen.below, seen.obvious, seen.interleaved,
+                  seen.zero_bubble);
+    assert_true(seen.uneven >= NOT_OBVIOUS && seen.mixed >= NOT_OBVIOUS && seen.below >= NOT_OBVIOUS);
+    assert_true(seen.pairs - seen.obvious >= NOT_OBVIOUS);
+    assert_true(seen.interleaved > 0 && seen.zero_bubble > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_brute_force),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
