@@ -159,8 +159,9 @@ static double bound_plain(const Weights *w, double limit) {
 
 /* Interleaved schedules ------------------------------------------------------------------------------ */
 
-static double time_of_split(const Weights *w, const int32_t *stages, Need *needs /* [pp] */) {
+double bound_split(const Weights *w, const int32_t *stages) {
     int32_t pp = w->point.choice.pp, n = pp * w->point.chunks;
+    Need needs[SEARCH_MOST_STAGES];
     double most = 0;
     memset(needs, 0, sizeof *needs * (size_t)pp);
     const uint8_t *class = w->s->profile.class_of;
@@ -175,10 +176,9 @@ static double time_of_split(const Weights *w, const int32_t *stages, Need *needs
 
 static double bound_interleaved(const Weights *w) {
     const Splits *splits = space_splits(w->s, w->point.choice.pp, w->point.chunks);
-    Need needs[SEARCH_MOST_STAGES];
     double best = INFINITY;
     for (int32_t i = 0; i < splits->n; i++)
-        best = fmin(best, time_of_split(w, splits->stages + (int64_t)i * splits->pp * splits->chunks, needs));
+        best = fmin(best, bound_split(w, splits->stages + (int64_t)i * splits->pp * splits->chunks));
     return best;
 }
 

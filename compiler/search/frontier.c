@@ -59,16 +59,37 @@ int32_t frontiers_limits(const Frontiers *f, const double **limits) {
 /* Dropping what is worse --------------------------------------------------------------------------- */
 
 // Order: fewer seconds first, of equal ones fewer bytes; the rest makes it one order.
-static int compare_ways(const void *a, const void *b) {
-    const Way *x = a, *y = b;
-    if (x->extra_s != y->extra_s) return x->extra_s < y->extra_s ? -1 : 1;
-    if (x->saved_bytes != y->saved_bytes) return x->saved_bytes < y->saved_bytes ? -1 : 1;
-    if (x->rest != y->rest) return x->rest < y->rest ? -1 : 1;
-    return x->mine < y->mine ? -1 : x->mine > y->mine;
+static inline bool comes_first(const Way *x, const Way *y) {
+    if (x->extra_s != y->extra_s) return x->extra_s < y->extra_s;
+    if (x->saved_bytes != y->saved_bytes) return x->saved_bytes < y->saved_bytes;
+    return x->rest != y->rest ? x->rest < y->rest : x->mine < y->mine;
 }
 
-static Frontier keep_best(Arena *arena, Way *ways, uint32_t n) {
-    qsort(ways, n, sizeof *ways, compare_ways);
+static uint32_t end_of_run(const Way *ways, uint32_t from, uint32_t n) {
+    uint32_t to = from + 1;
+    while (to < n && !comes_first(&ways[to], &ways[to - 1])) to++;
+    return to < n ? to : n;
+}
+
+// Merges neighbouring runs in order until there is one: sums of frontiers are a run for each way of one of
+// the two. `other` has room for as many. Where the result lies is returned.
+static Way *sort_ways(Way *ways, Way *other, uint32_t n) {
+    while (n && end_of_run(ways, 0, n) < n) {
+        for (uint32_t at = 0; at < n;) {
+            uint32_t middle = end_of_run(ways, at, n), end = middle < n ? end_of_run(ways, middle, n) : n;
+            for (uint32_t a = at, b = middle; at < end; at++)
+                other[at] = b >= end || (a < middle && comes_first(&ways[a], &ways[b])) ? ways[a++] : ways[b++];
+        }
+        Way *swap = ways;
+        ways = other;
+        other = swap;
+    }
+    return ways;
+}
+
+// `other`: room for as many, for sorting.
+static Frontier keep_best(Arena *arena, Way *ways, Way *other, uint32_t n) {
+    ways = sort_ways(ways, other, n);
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++)
         if (!kept || ways[i].saved_bytes < ways[kept - 1].saved_bytes) ways[kept++] = ways[i];
@@ -77,9 +98,10 @@ static Frontier keep_best(Arena *arena, Way *ways, uint32_t n) {
     return (Frontier){ at, kept };
 }
 
+// Room for n, and in the second half of what there is for n more.
 static Way *scratch(Frontiers *f, uint32_t n) {
-    if (n > f->cap_scratch) {
-        f->cap_scratch = n * 2;
+    if (n > f->cap_scratch / 2) {
+        f->cap_scratch = n * 4;
         f->scratch = ARENA_ARRAY(f->arena, Way, f->cap_scratch);
     }
     return f->scratch;
@@ -102,7 +124,7 @@ static void add_layer(Frontiers *f, double limit, int32_t class, const ClassFron
                                way->saved_bytes + layer->saved_bytes[r], i, (uint32_t)r };
         }
     }
-    to->frontier = keep_best(f->arena, ways, n);
+    to->frontier = keep_best(f->arena, ways, ways + f->cap_scratch / 2, n);
     to->picks = ARENA_ARRAY(f->arena, Pick, to->frontier.n);
     for (uint32_t i = 0; i < to->frontier.n; i++) {
         Way *way = &to->frontier.at[i];
@@ -139,24 +161,27 @@ const Frontier *frontiers_of(Frontiers *f, int32_t limit, int32_t vector) {
             ways[n++] = (Way){ rest->at[i].extra_s + mine->at[k].extra_s,
                                rest->at[i].saved_bytes + mine->at[k].saved_bytes, i, k };
     }
-    *out = keep_best(f->arena, ways, n);
+    *out = keep_best(f->arena, ways, ways + f->cap_scratch / 2, n);
     return out;
 }
 
 Frontier frontier_sum(const Frontier *before, const Frontier *more, double flight, double room,
-                      Arena *arena) {
+                      double most_s, Arena *arena) {
     static const Way nothing = { 0 };
     const Frontier none = { (Way *)(uintptr_t)&nothing, 1 };
     if (!before) before = &none;
-    Way *ways = ARENA_ARRAY(arena, Way, (int64_t)before->n * more->n + 1);
+    int64_t most = (int64_t)before->n * more->n + 1;
+    Way *ways = ARENA_ARRAY(arena, Way, 2 * most);
     uint32_t n = 0;
     for (uint32_t i = 0; i < before->n; i++) {
         for (uint32_t k = 0; k < more->n; k++) {
             double saved = before->at[i].saved_bytes + flight * more->at[k].saved_bytes;
-            if (saved <= room) ways[n++] = (Way){ before->at[i].extra_s + more->at[k].extra_s, saved, i, k };
+            double extra = before->at[i].extra_s + more->at[k].extra_s;
+            if (extra > most_s) break; // of the later ones too
+            if (saved <= room) ways[n++] = (Way){ extra, saved, i, k };
         }
     }
-    return keep_best(arena, ways, n);
+    return keep_best(arena, ways, ways + most, n);
 }
 
 void frontiers_pick(Frontiers *f, int32_t limit, int32_t vector, uint32_t way, Picks *out) {

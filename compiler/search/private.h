@@ -101,10 +101,10 @@ typedef struct Frontiers Frontiers;
 Frontiers *frontiers_create(const Search *s, const Table *table, Arena *arena);
 int32_t frontiers_limits(const Frontiers *f, const double **limits); // ascending
 const Frontier *frontiers_of(Frontiers *f, int32_t limit, int32_t vector);
-// Of two runs of layers together, `more` held by `flight` microbatches; ways over `room` bytes left out.
-// before: NULL for none. A way's `mine` is its number in `more`.
+// Of two runs of layers together, `more` held by `flight` microbatches; ways over `room` bytes or `most_s`
+// seconds left out. before: NULL for none. A way's `mine` is its number in `more`.
 Frontier frontier_sum(const Frontier *before, const Frontier *more, double flight, double room,
-                      Arena *arena);
+                      double most_s, Arena *arena);
 // How many layers of each class take each recompute.
 typedef struct Picks { uint16_t n[SEARCH_MOST_CLASSES][SEARCH_RECOMPUTES]; } Picks;
 void frontiers_pick(Frontiers *f, int32_t limit, int32_t vector, uint32_t way, Picks *out);
@@ -130,6 +130,8 @@ void weights_fill(Weights *w, const Search *s, const Table *table, const SearchP
 double bound_without_memory(const Search *s, const Table *table, const SearchPoint *point);
 // INFINITY: no layout fits. What is not below `limit` is not made exact: then some bound from there on.
 double bound_tight(const Weights *w, double limit);
+// The same of one split of an interleaved schedule, without what is constant.
+double bound_split(const Weights *w, const int32_t *stages);
 
 /* split.c ------------------------------------------------------------------------------------------ */
 

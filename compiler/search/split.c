@@ -109,14 +109,14 @@ static double fit_one(Job *j, const Run *run, int32_t limit, double room, Fit *f
 }
 
 // Of several runs: sums of their frontiers, each run's bytes times its microbatches in flight.
-static double fit_several(Job *j, const Run *runs, int32_t limit, double room, Fit *fit) {
+static double fit_several(Job *j, const Run *runs, int32_t limit, double room, double most_s, Fit *fit) {
     Arena *scratch = arena_create();
     Frontier sums[SEARCH_MOST_CHUNKS];
     for (int32_t c = 0; c < j->v; c++) {
         int32_t vector;
         vector_of(j, &runs[c], &vector);
         const Frontier *f = frontiers_of(j->frontiers, limit, vector);
-        sums[c] = frontier_sum(c ? &sums[c - 1] : NULL, f, runs[c].flight, room, scratch);
+        sums[c] = frontier_sum(c ? &sums[c - 1] : NULL, f, runs[c].flight, room, most_s, scratch);
     }
     const Frontier *all = &sums[j->v - 1];
     double extra = all->n ? all->at[0].extra_s : INFINITY; // what does not fit was dropped
@@ -129,8 +129,8 @@ static double fit_several(Job *j, const Run *runs, int32_t limit, double room, F
     return extra;
 }
 
-// The least extra seconds with which a rank fits; INFINITY: it does not.
-static double rank_extra(Job *j, const Run *runs, Fit *fit) {
+// The least extra seconds with which a rank fits; INFINITY: it does not, or only with more than most_s.
+static double rank_extra(Job *j, const Run *runs, double most_s, Fit *fit) {
     double transient, room = j->w->memory - fixed_bytes(j, runs, &transient);
     *fit = (Fit){ .limit = -1 };
     if (layer_bytes(j, runs, false, transient) <= room) return 0;
@@ -143,7 +143,8 @@ static double rank_extra(Job *j, const Run *runs, Fit *fit) {
         double left = room - fmax(transient, limits[i]);
         if (left < 0) break;
         Fit with = { .limit = i };
-        double extra = j->v == 1 ? fit_one(j, runs, i, left, &with) : fit_several(j, runs, i, left, &with);
+        double extra = j->v == 1 ? fit_one(j, runs, i, left, &with)
+                                 : fit_several(j, runs, i, left, fmin(most_s, best), &with);
         if (!(extra < best)) continue;
         best = extra;
         *fit = with;
@@ -162,7 +163,7 @@ static double extra_of(Job *j, int32_t stage, int32_t from, int32_t to) {
     if (isnan(*at)) {
         Run run = plain_run(j, stage, from, to);
         Fit fit;
-        *at = rank_extra(j, &run, &fit);
+        *at = rank_extra(j, &run, INFINITY, &fit);
     }
     return *at;
 }
@@ -263,15 +264,18 @@ static void fill_runs(const Job *j, int32_t stage, const int32_t *stages, Run *r
     }
 }
 
-static double time_split(Job *j, const int32_t *stages) {
-    double most = 0, sum = 0;
+// Seconds of a split; INFINITY: it does not fit or takes `limit` seconds or more.
+static double time_split(Job *j, const int32_t *stages, double limit) {
+    double most = 0, sum = 0, cap = limit - j->w->constant;
+    if (!(bound_split(j->w, stages) < cap)) return INFINITY;
     for (int32_t stage = 0; stage < j->pp; stage++) {
         Run runs[SEARCH_MOST_CHUNKS];
         Fit fit;
         fill_runs(j, stage, stages, runs);
         double work = work_of(j, runs);
-        if (!(work < j->most)) return INFINITY;
-        double extra = rank_extra(j, runs, &fit);
+        // A little more than what makes `limit`, for rounding.
+        double most_s = j->w->slope > 0 ? (cap - work) / j->w->slope * (1 + 1e-9) : INFINITY;
+        double extra = rank_extra(j, runs, most_s, &fit);
         if (!(extra < INFINITY)) return INFINITY;
         most = fmax(most, work + j->w->slope * extra);
         sum += extra;
@@ -285,7 +289,7 @@ static bool best_interleaved(Job *j, int32_t *stages, double *seconds) {
     *seconds = INFINITY;
     for (int32_t i = 0; i < splits->n; i++) {
         const int32_t *trial = splits->stages + (int64_t)i * n;
-        double reached = time_split(j, trial);
+        double reached = time_split(j, trial, fmin(*seconds, j->most + j->w->constant));
         if (!(reached < *seconds)) continue;
         *seconds = reached;
         memcpy(stages, trial, sizeof *stages * (size_t)n);
@@ -329,7 +333,7 @@ static void assign_rank(Job *j, int32_t stage, const int32_t *stages, uint8_t *r
     Run runs[SEARCH_MOST_CHUNKS];
     Fit fit;
     fill_runs(j, stage, stages, runs);
-    rank_extra(j, runs, &fit);
+    rank_extra(j, runs, INFINITY, &fit);
     for (int32_t c = 0; c < j->v; c++) {
         int32_t vector;
         const Vector *v = vector_of(j, &runs[c], &vector);
