@@ -210,7 +210,8 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
     PlanKernel made = {.family = family_name[desc->family],
                        .hash = hash,
                        .flops = desc->flops,
-                       .bytes = desc->bytes};
+                       .bytes = desc->bytes,
+                       .shape = kernel_shape(desc)};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
     TRY((cg->cuda ? cuda_source : cpu_source)(desc, &made, scratch, source));
     TRY(reflect(cg->cuda, cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args,

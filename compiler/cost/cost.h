@@ -147,6 +147,8 @@ typedef struct CostKernel {
 // there are; 1 where all are.
 void cost_of_kernel(const KernelDesc *desc, double load, CostKernel *out);
 double cost_kernel_s(const CostDevice *device, const CostKernel *kernel);
+// Of a kernel over rows of experts, when only `load` of the rows that it has room for exist.
+void cost_of_rows(CostKernel *kernel, double load);
 
 /* Between ranks -------------------------------------------------------------------------------- */
 

@@ -42,35 +42,22 @@ static void of_row(const KernelDesc *d, double load, CostKernel *out) {
     }
 }
 
-static double columns(const KernelDesc *d) {
-    double n = 0;
-    for (int i = 0; i < d->parts && d->parts > 1; i++) n += (double)d->part_n[i];
-    return n > 0 ? n : (double)d->n;
+static void of_shape(PlanShape shape, CostKernel *out) {
+    out->m = (double)shape.m;
+    out->n = (double)shape.n;
+    out->k = (double)shape.k;
+    out->groups = (double)shape.groups;
 }
 
-static void of_product(const KernelDesc *d, double load, CostKernel *out) {
-    double rows = (double)d->rows * (d->experts ? load : 1), each = d->each > 1 ? d->each : 1;
-    double mid = d->mid > 1 ? d->mid : 1;
-    out->class = d->experts ? COST_experts : COST_dense;
-    out->groups = (d->experts ? d->experts : 1) * each;
-    double m = rows * mid * each, n = columns(d), k = d->k;
-    if (d->family == FAMILY_MATMUL) {
-        out->m = m, out->n = n, out->k = k;
-    } else if (d->family == FAMILY_MATMUL_T) {
-        out->role = COST_DGRAD;
-        out->m = m, out->n = k, out->k = n;
-    } else {
-        out->role = COST_WGRAD;
-        out->m = k, out->n = n, out->k = m;
-    }
-    // Of experts' rows only those that exist are read and written; weights are, all the same.
-    if (d->experts && load != 1) {
-        double weights = (d->family == FAMILY_MATMUL_W ? 4.0 : d->precision == PRECISION_FP32 ? 4.0 : 2.0) *
-                         out->groups * n * k;
-        double of_rows = fmax(out->bytes - weights, 0);
-        out->bytes -= of_rows * (1 - load);
-        out->flops *= load;
-    }
+// Of experts' rows only those that exist are read and written; weights are, all the same.
+void cost_of_rows(CostKernel *k, double load) {
+    bool wgrad = k->role == COST_WGRAD;
+    double numbers = wgrad ? k->groups * k->m * k->n : k->groups * k->n * k->k;
+    double weights = (wgrad || k->precision == PRECISION_FP32 ? 4.0 : 2.0) * numbers;
+    k->bytes -= fmax(k->bytes - weights, 0) * (1 - load);
+    k->flops *= load;
+    if (wgrad) k->k *= load;
+    else k->m *= load;
 }
 
 void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
@@ -79,14 +66,19 @@ void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
     switch (d->family) {
     case FAMILY_MATMUL:
     case FAMILY_MATMUL_T:
-    case FAMILY_MATMUL_W: of_product(d, load, out); return;
+    case FAMILY_MATMUL_W:
+        of_shape(kernel_shape(d), out);
+        out->class = d->experts ? COST_experts : COST_dense;
+        out->role = d->family == FAMILY_MATMUL     ? COST_FORWARD
+                    : d->family == FAMILY_MATMUL_T ? COST_DGRAD
+                                                   : COST_WGRAD;
+        if (d->experts) cost_of_rows(out, load);
+        return;
     case FAMILY_ATTEND:
     case FAMILY_ATTEND_GRAD:
+        of_shape(kernel_shape(d), out);
         out->class = COST_attention;
         out->role = d->family == FAMILY_ATTEND ? COST_FORWARD : COST_DGRAD;
-        out->m = (double)d->rows;
-        out->n = d->window > 0 && d->window < d->sequence ? d->window : (double)d->sequence;
-        out->k = (double)d->heads * (d->qk + d->v);
         return;
     case FAMILY_ROUTE:
     case FAMILY_ROUTE_RANKS:

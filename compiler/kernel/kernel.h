@@ -163,6 +163,9 @@ typedef struct KernelDesc {
 // numbers, parameter names and locations are not in it.
 void kernel_describe(const KernelDesc *desc, Text *out);
 
+// Sizes as a plan has them.
+PlanShape kernel_shape(const KernelDesc *desc);
+
 // What codegen returns; lives in the plan's arena.
 typedef struct Codegen Codegen;
 Codegen *codegen_create(Plan *plan);

@@ -463,6 +463,19 @@ static void parse_args(Parser *p, PlanKernel *kernel) {
     }
 }
 
+static void parse_shape(Parser *p, PlanShape *shape) {
+    if (!accept(p, " shape ")) return;
+    shape->dtype = (uint8_t)dtype_word(p);
+    literal(p, " ");
+    shape->m = integer(p, 1, INT64_MAX, "m");
+    literal(p, " x ");
+    shape->n = integer(p, 1, INT64_MAX, "n");
+    literal(p, " x ");
+    shape->k = integer(p, 1, INT64_MAX, "k");
+    literal(p, " of ");
+    shape->groups = (int32_t)integer(p, 1, INT32_MAX, "groups");
+}
+
 static void parse_kernels(Parser *p) {
     Plan *plan = p->plan;
     while (accept(p, "kernel ")) {
@@ -486,6 +499,7 @@ static void parse_kernels(Parser *p) {
         kernel->flops = number(p, "operations");
         literal(p, " bytes ");
         kernel->bytes = number(p, "bytes");
+        parse_shape(p, &kernel->shape);
         newline(p);
         parse_args(p, kernel);
     }

@@ -222,6 +222,15 @@ typedef struct PlanArg { const char *name; uint8_t dtype; bool is_const; } PlanA
 // void ENTRY_launch(void *const *args, int64_t tile_begin, int64_t tile_end).
 // On CUDA: extern "C" __global__ void ENTRY(arg pointers in order...), `tiles` blocks along x of `threads`
 // threads each, with `shared` bytes of dynamic shared memory; no launch function.
+// What a kernel's time depends on beside its operations and bytes. Of products [m, k] x [k, n], `groups` of them
+// (of experts, or sets of columns): m counts the rows of all groups, of gradients of weights k does. Of attention m
+// rows, n keys at most each, k = heads x (qk + v). Of others all is 0.
+typedef struct PlanShape {
+    int64_t m, n, k;
+    int32_t groups;
+    uint8_t dtype;               // Dtype of the products' operands
+} PlanShape;
+
 typedef struct PlanKernel {
     const char *family;          // "row", "matmul", "attend", ...
     const char *entry;           // C identifier, unique in the plan
@@ -230,6 +239,7 @@ typedef struct PlanKernel {
     int64_t tiles;
     int32_t threads, shared;     // CUDA; 0 on a CPU
     double flops, bytes;         // of one launch, for the simulator and the reports
+    PlanShape shape;
     PlanArg *args; uint32_t n_args;
 } PlanKernel;
 

@@ -15,6 +15,7 @@
 //                                                         ep, and each one's rank where they are not in order
 //   {source HASH INT, newline, so many raw bytes, newline}
 //   {kernel NAME family NAME hash HASH source INT tiles INT [threads INT shared INT] flops FLOAT bytes FLOAT
+//       [shape DTYPE INT x INT x INT of INT]              m, n, k, groups
 //       {arg NAME DTYPE const|mut}}
 //   {program NAME act INT bound INT
 //       {buffer NAME DTYPE DIMS REGION+HEX{,HEX} bytes INT live INT..INT [@ NAME]}
@@ -138,6 +139,14 @@ static void print_kernel(const PlanKernel *kernel, Text *out) {
     }
     add_float(out, " flops ", kernel->flops);
     add_float(out, " bytes ", kernel->bytes);
+    if (kernel->shape.k) {
+        const PlanShape *shape = &kernel->shape;
+        text_printf(out, " shape %s", shape->dtype < N_DTYPES ? dtype_name(shape->dtype) : "?");
+        add_int(out, " ", shape->m);
+        add_int(out, " x ", shape->n);
+        add_int(out, " x ", shape->k);
+        add_int(out, " of ", shape->groups);
+    }
     text_add(out, "\n");
     for (uint32_t i = 0; i < kernel->n_args; i++) {
         const PlanArg *arg = &kernel->args[i];
