@@ -61,7 +61,8 @@ typedef struct CommApi {
     Status (*window)(Comm *comm, int64_t bytes, void **own, void **peers);
     // All ranks of dp call it, each when it touches none of the windows any more.
     void (*release)(Comm *comm, void *own, int64_t bytes);
-    // Where this rank is, for the report about it if it stops there. NULL: nobody wants to know.
+    // Where this rank is, for the report about it if it stops there; where NULL: still there, and moving.
+    // NULL: nobody wants to know.
     void (*at)(Comm *comm, const char *where);
     // on_device: waits until the device has done what it was given, as long as the other ranks are
     // there. NULL: what was called has ended.

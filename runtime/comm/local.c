@@ -270,7 +270,8 @@ static void local_release(Comm *comm, void *own, int64_t bytes) {
 static void local_at(Comm *comm, const char *where) {
     World *w = local_of(comm)->world;
     pthread_mutex_lock(&w->lock);
-    board_at(w->board, comm->rank, where);
+    if (where) board_at(w->board, comm->rank, where);
+    else board_moved(w->board, comm->rank);
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -67,7 +67,7 @@ static Status gone(const NcclRank *r) {
 /* Waiting -------------------------------------------------------------------------------------- */
 
 typedef struct Wait {
-    double since;
+    double since, told;
     int turns;
 } Wait;
 
@@ -121,6 +121,10 @@ static Status nccl_settle(Comm *comm) {
         TRY(ask_all(r));
         if (idle) return OK;
         TRY(wait_turn(r, &wait));
+        // The device is at work, as far as one knows: whom the hosts of other ranks wait for is moving.
+        if (time_seconds() - wait.told < 0.25) continue;
+        comm_at(r->options.host, NULL);
+        wait.told = time_seconds();
     }
 }
 
@@ -273,7 +277,7 @@ static Status nccl_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t b
 
 static void note_where(Comm *comm, const char *where) {
     NcclRank *r = rank_of(comm);
-    snprintf(r->where, sizeof r->where, "%s", where);
+    if (where) snprintf(r->where, sizeof r->where, "%s", where);
     comm_at(r->options.host, where);
 }
 

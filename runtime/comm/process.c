@@ -167,6 +167,10 @@ static void show(Process *p) {
 static void process_at(Comm *comm, const char *where) {
     Process *p = process_of(comm);
     if (failed(p)) return; // what was reported stays
+    if (!where) {
+        board_moved(p->control.board, comm->rank);
+        return;
+    }
     board_at(p->control.board, comm->rank, where);
     show(p);
 }

@@ -122,13 +122,13 @@ Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, cons
     void *from = reads ? args[0] : NULL, *to = writes ? args[reads] : NULL, *into = to, *ticket;
     int64_t in = reads ? operand_buffer(program, instr, 0)->bytes : 0,
             out = writes ? operand_buffer(program, instr, reads)->bytes : 0;
-    if (!direct) TRY(exec->api->synchronize(exec->device));
+    if (!direct) TRY(together_wait(exec));
     if (!direct && reads) {
         void *out_of = exec->bounce[0];
         if (instr->op == PLAN_send)
             out_of = exec->copies + exec->copy_at[number][i] + row->slot * round_up(in, PLAN_GRAIN);
         TRY(exec->api->copy_out(exec->device, out_of, from, in));
-        TRY(exec->api->synchronize(exec->device));
+        TRY(together_wait(exec));
         from = out_of;
     }
     if (!direct && writes) into = exec->bounce[1];
@@ -153,5 +153,5 @@ Status cross_settle(Exec *exec, const PlanRow *row) {
 
 Status cross_wait(Exec *exec) {
     if (exec->comm->api->settle) TRY(exec->comm->api->settle(exec->comm));
-    return exec->api->synchronize(exec->device);
+    return together_wait(exec);
 }

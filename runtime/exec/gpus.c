@@ -6,8 +6,6 @@
 
 #include "runtime/exec/private.h"
 
-enum { PATIENCE = 600 /* seconds without an end of what a GPU was given */ };
-
 static Status words_only(const Comm *host) {
     return status_fail(ERR_ARGUMENT, "torchrun has started %d ranks; ranks of CPUs are started by mpirun\n"
                        "  hint: mpirun -n %d ..., or --device cuda", host->n_ranks, host->n_ranks);

@@ -109,6 +109,10 @@ int together_threads(const Exec *exec, int asked); // asked 0: this rank's part 
 const JitShare *together_share(Exec *exec);
 // For the reports of other ranks: what comes next.
 void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRow *row);
+// Until the device has done what it was given. Other ranks learn meanwhile that this one moves, and this one
+// whether they are there.
+Status together_wait(Exec *exec);
+enum { PATIENCE = 600 /* seconds without an end of what a GPU was given */ };
 
 /* cross.c: what crosses ranks */
 Status cross_create(Exec *exec);

@@ -181,12 +181,12 @@ Status exec_upload(Exec *exec, Region region) {
     if (exec->api->on_host || !exec->regions[region]) return OK;
     TRY(exec->api->copy_in(exec->device, exec->regions[region], exec->images[region],
                            exec->plan->region_bytes[region]));
-    return exec->api->synchronize(exec->device);
+    return together_wait(exec);
 }
 
 Status exec_download(Exec *exec, Region region) {
     if (exec->api->on_host || !exec->regions[region]) return OK;
     TRY(exec->api->copy_out(exec->device, exec->images[region], exec->regions[region],
                             exec->plan->region_bytes[region]));
-    return exec->api->synchronize(exec->device);
+    return together_wait(exec);
 }

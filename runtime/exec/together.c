@@ -2,6 +2,7 @@
 // Many ranks: those of a machine share its cores and its cache of kernels, and all tell where they are.
 #include <sched.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/exec/private.h"
@@ -65,4 +66,25 @@ void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRo
              program->name, exec->step, program->segments[row->segment].name, row->microbatch, i,
              launch ? exec->plan->kernels[instr->kernel].entry : ops[instr->op]);
     comm_at(exec->host, where);
+}
+
+Status together_wait(Exec *exec) {
+    enum { EAGER = 64, SHORT = 20000, LONG = 500000 /* ns */ };
+    bool asks = exec->host->n_ranks > 1 && exec->api->idle, idle = false;
+    double since = time_seconds(), told = since;
+    for (int turns = 0; asks; turns++) {
+        TRY(exec->api->idle(exec->device, &idle));
+        if (idle) break;
+        double now = time_seconds();
+        if (now - since > PATIENCE)
+            return status_fail(ERR_DEVICE, "rank %d: the GPU has not come to an end in %d s", exec->host->rank,
+                               PATIENCE);
+        if (now - told > 0.25) {
+            TRY(comm_check(exec->host));
+            comm_at(exec->host, NULL);
+            told = now;
+        }
+        nanosleep(&(struct timespec){ .tv_nsec = turns < EAGER ? SHORT : LONG }, NULL);
+    }
+    return exec->api->synchronize(exec->device);
 }

@@ -53,7 +53,7 @@ static Status fill_tables(Exec *exec, void *const *peers) {
             }
         }
     }
-    return exec->api->synchronize(exec->device);
+    return together_wait(exec);
 }
 
 // Memory of a device that the transport knows nothing of: ranks tell each other where theirs lies.
@@ -65,7 +65,7 @@ static Status open_on_device(Exec *exec, int64_t bytes, void **peers) {
     TRY(exec->api->alloc(exec->device, bytes, false, "the plan's region sym", &at));
     exec->regions[REGION_sym] = at;
     TRY(exec->api->fill(exec->device, at, 0, bytes / 4 * 4));
-    TRY(exec->api->synchronize(exec->device));
+    TRY(together_wait(exec));
     TRY(exec->api->share(exec->device, at, &mine));
     DeviceHandle *all = ARENA_ARRAY(exec->arena, DeviceHandle, n);
     TRY(comm->api->gather(comm, GROUP_dp, &mine, all, sizeof mine));
@@ -94,10 +94,10 @@ Status window_open(Exec *exec) {
 Status window_poison(Exec *exec, uint32_t word) {
     int64_t bytes = plan_window(exec->plan);
     if (!bytes) return OK;
-    TRY(exec->api->synchronize(exec->device));
+    TRY(together_wait(exec));
     TRY(exec->comm->api->barrier(exec->comm, GROUP_dp));
     TRY(exec->api->fill(exec->device, exec->regions[REGION_sym], word, bytes));
-    TRY(exec->api->synchronize(exec->device));
+    TRY(together_wait(exec));
     return exec->comm->api->barrier(exec->comm, GROUP_dp);
 }
 

@@ -2,6 +2,7 @@
 // The executor on a GPU, against the CPU: the sample plan with the same arithmetic in CUDA C++, on
 // the virtual GPU, or on MOEC_TEST_DEVICE. Needs NVRTC and the virtual GPU's library.
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -335,6 +336,59 @@ static void test_fault(void **state) {
     }
 }
 
+typedef struct Rank {
+    Comm *comm;
+    char message[256];
+    float y[4];
+} Rank;
+
+static Status run_stage(Rank *rank) {
+    Plan *plan = sample_ranks(2, 1, rank->comm->rank);
+    sample_cuda(plan, "cuda:sm_80");
+    if (rank->comm->rank == 1)
+        sample_cuda_body(plan, "real",
+                         "    unsigned long long from, now;\n"
+                         "    asm volatile(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(from));\n"
+                         "    do asm volatile(\"mov.u64 %0, %%globaltimer;\" : \"=l\"(now));\n"
+                         "    while (now - from < 2500000000ull);\n"
+                         "    for (int i = threadIdx.x; i < 4; i += 32) x[i] = (float)tokens[i];", 32, 0);
+    Exec *exec;
+    TRY(try_create(plan, (ExecOptions){ .device = device(), .threads = 1, .comm = rank->comm }, &exec));
+    const PlanProgram *eval = plan_program(plan, "eval");
+    Fills fills = { .fail_at = -1 };
+    Status status = exec_run(exec, eval, fill, &fills);
+    if (status == OK) memcpy(rank->y, exec_buffer(exec, eval, 1), sizeof rank->y);
+    exec_destroy(exec);
+    plan_destroy(plan);
+    return status;
+}
+
+static void *stage(void *user) {
+    Rank *rank = user;
+    if (run_stage(rank) != OK) snprintf(rank->message, sizeof rank->message, "%s", status_message());
+    comm_close(rank->comm);
+    return NULL;
+}
+
+// What a device is given may take longer than a rank may stand still: other ranks learn that it is at work.
+static void test_slow(void **state) {
+    (void)state;
+    if (!have_device()) skip();
+    Comm *comms[2];
+    Rank ranks[2];
+    pthread_t threads[2];
+    comm_local(2, 1, comms);
+    for (int i = 0; i < 2; i++) {
+        ranks[i] = (Rank){ .comm = comms[i] };
+        assert_int_equal(pthread_create(&threads[i], NULL, stage, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(ranks[i].message, "");
+        for (int k = 0; k < 4; k++) assert_true(ranks[i].y[k] == (float)((2 - i) * token(0, k)));
+    }
+}
+
 static void expect(Status status, Status wanted, const char *part) {
     assert_int_equal(status, wanted);
     if (!strstr(status_message(), part)) fail_msg("no \"%s\" in: %s", part, status_message());
@@ -454,6 +508,7 @@ int main(void) {
         cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
         cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_slow),
         cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context
     };
     return cmocka_run_group_tests(tests, set_up, own_cache_remove);
