@@ -5,10 +5,10 @@ local m = require "moec"
 local experts = m.arg("experts", 8)
 local top_k = m.arg("top_k", 2)
 local layers = m.arg("layers", 4)
-local width, hidden, shared = 256, 256, 256
+local width, hidden, shared, sequence = 256, 256, 256, m.arg("sequence", 256)
 
 return m.model {
-  name = "tiny", vocab = 256, width = width, sequence = 256, z_loss = 1e-4,
+  name = "tiny", vocab = 256, width = width, sequence = sequence, z_loss = 1e-4,
   embedding = { scale = math.sqrt(width), norm = true },
   layers = m.stack(layers, function(i)
     return m.block {

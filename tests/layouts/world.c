@@ -265,8 +265,7 @@ static Status run_steps(Rank *r, Exec *exec) {
     return OK;
 }
 
-static void *run_rank(void *user) {
-    Rank *r = user;
+static void run_rank(Rank *r) {
     Exec *exec = NULL;
     ExecOptions options = { .threads = 1, .comm = r->comm, .poison = r->job->poison, .small_pages = true, .device = r->job->device,
                             .count_rows = r->job->count_rows };
@@ -274,6 +273,11 @@ static void *run_rank(void *user) {
     if (status == OK) status = run_steps(r, exec);
     if (status != OK) snprintf(r->message, sizeof r->message, "rank %d: %s", r->comm->rank, status_message());
     exec_destroy(exec);
+}
+
+static void *run_thread(void *user) {
+    Rank *r = user;
+    run_rank(r);
     comm_close(r->comm);
     return NULL;
 }
@@ -316,22 +320,26 @@ Plan *world_plan(const WorldJob *job, int stage) {
     return make_plan(job, &layout, stage);
 }
 
+static Rank make_rank(World *world, const WorldJob *job, const Layout *layout, Comm *comm, pthread_mutex_t *lock) {
+    return (Rank){ .job = job,
+                   .layout = layout,
+                   .plan = world->plans[comm->rank / layout->dp],
+                   .comm = comm,
+                   .world = world,
+                   .lock = lock,
+                   .losses = ARENA_ARRAY(world->arena, double, job->steps),
+                   .served = ARENA_ARRAY(world->arena, double, job->steps),
+                   .dropped = ARENA_ARRAY(world->arena, double, job->steps) };
+}
+
 static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
     Comm **comms = ARENA_ARRAY(world->arena, Comm *, world->n_ranks);
     Rank *ranks = ARENA_ARRAY(world->arena, Rank, world->n_ranks);
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     comm_local_nodes(world->n_ranks, job->node_ranks, DEADLINE, comms);
     for (int i = 0; i < world->n_ranks; i++) {
-        ranks[i] = (Rank){ .job = job,
-                           .layout = layout,
-                           .plan = world->plans[i / layout->dp],
-                           .comm = comms[i],
-                           .world = world,
-                           .lock = &lock,
-                           .losses = ARENA_ARRAY(world->arena, double, job->steps),
-                           .served = ARENA_ARRAY(world->arena, double, job->steps),
-                           .dropped = ARENA_ARRAY(world->arena, double, job->steps) };
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+        ranks[i] = make_rank(world, job, layout, comms[i], &lock);
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_thread, &ranks[i]), 0);
     }
     for (int i = 0; i < world->n_ranks; i++) pthread_join(ranks[i].thread, NULL);
     for (int i = 0; i < world->n_ranks; i++) {
@@ -342,6 +350,58 @@ static void run_ranks(World *world, const WorldJob *job, const Layout *layout) {
             world->dropped[s] += ranks[i].dropped[s];
         }
     }
+}
+
+/* Ranks that are processes: each gathers what the others have ---------------------------------- */
+
+// [ranks][bytes]; the caller frees it.
+static void *gathered(Comm *comm, const void *own, int64_t bytes) {
+    void *all = memory_alloc((size_t)(comm->n_ranks * bytes));
+    if (comm->api->gather(comm, GROUP_world, own, all, bytes) != OK) fail_msg("%s", status_message());
+    return all;
+}
+
+static void sum_steps(const Rank *r, const double *own, double *sums) {
+    int steps = r->job->steps;
+    double *all = gathered(r->comm, own, steps * (int64_t)sizeof *own);
+    for (int i = 0; i < r->comm->n_ranks; i++)
+        for (int s = 0; s < steps; s++) sums[s] += all[i * steps + s];
+    memory_free(all);
+}
+
+static void join_numbers(Comm *comm, const uint8_t *seen, int64_t n, float *numbers) {
+    float *all = gathered(comm, numbers, n * (int64_t)sizeof *numbers);
+    for (int i = 0; i < comm->n_ranks; i++)
+        for (int64_t k = 0; k < n; k++)
+            if (seen[i * n + k]) numbers[k] = all[i * n + k];
+    memory_free(all);
+}
+
+static void join_param(Comm *comm, WorldParam *param) {
+    uint8_t *seen = gathered(comm, param->seen, param->n);
+    if (param->gradient) join_numbers(comm, seen, param->n, param->gradient);
+    join_numbers(comm, seen, param->n, param->weights);
+    memset(param->seen, 0, (size_t)param->n);
+    for (int i = 0; i < comm->n_ranks; i++)
+        for (int64_t k = 0; k < param->n; k++) param->seen[k] += seen[i * param->n + k];
+    memory_free(seen);
+}
+
+static void run_process(World *world, const WorldJob *job, const Layout *layout) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    for (int stage = 0; stage < world->n_stages; stage++) // all ranks know all, in one order
+        for (uint32_t i = 0; i < world->plans[stage]->n_params; i++)
+            find_param(world, &world->plans[stage]->params[i]);
+    Rank rank = make_rank(world, job, layout, job->comm, &lock);
+    run_rank(&rank);
+    if (rank.message[0]) {
+        comm_fail(job->comm, rank.message);
+        fail_msg("%s", rank.message);
+    }
+    sum_steps(&rank, rank.losses, world->losses);
+    sum_steps(&rank, rank.served, world->served);
+    sum_steps(&rank, rank.dropped, world->dropped);
+    for (uint32_t i = 0; i < world->n_params; i++) join_param(job->comm, &world->params[i]);
 }
 
 World *world_run(const WorldJob *job) {
@@ -360,7 +420,8 @@ World *world_run(const WorldJob *job) {
     world->dropped = ARENA_ARRAY(arena, double, job->steps);
     for (int stage = 0; stage < world->n_stages; stage++) world->plans[stage] = make_plan(job, &layout, stage);
     if (plan_check_stages((const Plan *const *)world->plans, world->n_stages) != OK) fail_msg("%s", status_message());
-    run_ranks(world, job, &layout);
+    if (job->comm) run_process(world, job, &layout);
+    else run_ranks(world, job, &layout);
     return world;
 }
 
@@ -451,4 +512,63 @@ void world_equal_bits(const World *a, const World *b) {
         assert_memory_equal(x->weights, y->weights, (size_t)x->n * sizeof *x->weights);
         if (x->gradient) assert_memory_equal(x->gradient, y->gradient, (size_t)x->n * sizeof *x->gradient);
     }
+}
+
+/* Files ---------------------------------------------------------------------------------------- */
+
+typedef struct FileHead { int32_t steps; uint32_t n_params; } FileHead;
+typedef struct FileParam { int64_t n; Hash weights; char name[128]; bool is_state; } FileParam;
+
+static void put(FILE *file, const void *from, size_t bytes) {
+    if (bytes && fwrite(from, bytes, 1, file) != 1) fail_msg("cannot write");
+}
+
+static void get(FILE *file, void *to, size_t bytes) {
+    if (bytes && fread(to, bytes, 1, file) != 1) fail_msg("cannot read");
+}
+
+void world_save(const World *world, const char *path) {
+    FILE *file = fopen(path, "wb");
+    if (!file) fail_msg("cannot write %s", path);
+    size_t steps = (size_t)world->steps * sizeof(double);
+    put(file, &(FileHead){ world->steps, world->n_params }, sizeof(FileHead));
+    put(file, world->losses, steps);
+    put(file, world->norms, steps);
+    for (uint32_t i = 0; i < world->n_params; i++) {
+        const WorldParam *param = &world->params[i];
+        FileParam head;
+        memset(&head, 0, sizeof head); // padding too
+        head.n = param->n, head.is_state = param->is_state;
+        head.weights = hash_bytes(param->weights, (size_t)param->n * sizeof *param->weights);
+        snprintf(head.name, sizeof head.name, "%s", param->name);
+        put(file, &head, sizeof head);
+        if (param->gradient) put(file, param->gradient, (size_t)param->n * sizeof *param->gradient);
+    }
+    if (fclose(file) != 0) fail_msg("cannot write %s", path);
+}
+
+World *world_read(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("cannot read %s", path);
+    Arena *arena = arena_create();
+    World *world = ARENA_NEW(arena, World);
+    FileHead head;
+    get(file, &head, sizeof head);
+    world->arena = arena;
+    world->steps = head.steps;
+    world->losses = ARENA_ARRAY(arena, double, head.steps);
+    world->norms = ARENA_ARRAY(arena, double, head.steps);
+    get(file, world->losses, (size_t)head.steps * sizeof(double));
+    get(file, world->norms, (size_t)head.steps * sizeof(double));
+    for (uint32_t i = 0; i < head.n_params; i++) {
+        FileParam of;
+        get(file, &of, sizeof of);
+        WorldParam *param = ARENA_PUSH(arena, world->params, world->n_params, world->cap_params);
+        *param = (WorldParam){ .name = arena_strdup(arena, of.name), .is_state = of.is_state, .n = of.n };
+        if (of.is_state) continue;
+        param->gradient = ARENA_ARRAY(arena, float, of.n);
+        get(file, param->gradient, (size_t)of.n * sizeof *param->gradient);
+    }
+    fclose(file);
+    return world;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model trained under a layout: one plan per stage, a thread per rank over the local transport, made-up
-// data that depends on the number of the sequence only. What comes back has no trace of the layout, so that
-// two layouts can be compared: losses of the world, and whole parameters by name.
+// A model trained under a layout: one plan per stage, a thread per rank over the local transport (or this
+// process as one of its ranks), made-up data that depends on the number of the sequence only. What comes back
+// has no trace of the layout, so that two layouts can be compared: losses of the world, and whole parameters
+// by name.
 #ifndef MOEC_TEST_LAYOUTS_WORLD_H
 #define MOEC_TEST_LAYOUTS_WORLD_H
 
@@ -31,6 +32,7 @@ typedef struct WorldJob {
     bool count_rows;             // of ExecOptions
     Routing routing;             // of SpecOptions
     bool whole;                  // a sequence is one document
+    Comm *comm;                  // this process's end of ranks that are processes; NULL: threads
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;
 
@@ -69,7 +71,8 @@ typedef struct World {
     WorldMetric *metrics; uint32_t n_metrics, cap_metrics; // losses too
 } World;
 
-// Fails the test when something does not work. Free with world_free.
+// Fails the test when something does not work. Free with world_free. With job->comm all ranks call it and all
+// get the same (norms: rank 0), but for metrics and `ranks`, which are this rank's.
 World *world_run(const WorldJob *job);
 void world_free(World *world);
 Plan *world_plan(const WorldJob *job, int stage);              // alone, without running it
@@ -81,6 +84,9 @@ double world_weight_error(const World *a, const World *b, const char **where);
 double world_loss_error(const World *a, const World *b);       // largest of |a - b| / |b|
 double world_metric_error(const World *a, const World *b, const char **where);
 void world_equal_bits(const World *a, const World *b);         // losses, gradients, weights; or the test fails
+// Losses, norms, gradients and, as hashes, weights: files are equal if these are. Read, a World has no weights.
+void world_save(const World *world, const char *path);
+World *world_read(const char *path);
 
 // The fixtures of a test program: a kernel cache of its own. world_caches is a group's setup.
 int world_setup(void **state);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Two processes with torchrun's variables train on a virtual GPU each: hosts meet over TCP, data goes through
-# NCCL's stand-in, and the losses are those of one rank. Ranks of CPUs are refused.
+# NCCL's stand-in, and the losses are those of one rank, whether the ranks divide sequences, experts or layers.
+# Ranks of CPUs are refused.
 # torchrun.sh SOURCE BUILD
 set -euo pipefail
 source=$1 moec=$2/moec
@@ -12,10 +13,10 @@ export MOEC_CACHE_DIR=$folder/cache
 cat >"$folder/m.lua" <<'END'
 local m = require "moec"
 return m.model { name = "two", vocab = 256, width = 32, sequence = 32,
-  layers = m.stack(1, m.block { attention = { heads = 2 },
+  layers = m.stack(2, m.block { attention = { heads = 2 },
     ffn = m.experts { count = 4, top_k = 2, expert = { hidden = 32 } } }) }
 END
-train() { timeout 600 "$moec" train "$folder/m.lua" --data "$source/README.md" --steps 2 --batch 4096 "$@"; }
+train() { timeout 600 "$moec" train "$folder/m.lua" --data "$source/README.md" --steps 2 --batch 1024 "$@"; }
 losses() { sed -n 's/.*"train\/CE loss": *\([0-9.e-]*\).*/\1/p' "$1/metrics.jsonl"; }
 
 if ! train --device vgpu:sm_80 --out "$folder/one" >"$folder/log" 2>&1; then
@@ -32,9 +33,11 @@ both() { # out-folder arguments...
     wait "$first" || bad=1
     return "$bad"
 }
-both "$folder/two" --device vgpu:sm_80 --layout dp=2 || { cat "$folder/log0" "$folder/log1"; exit 1; }
-paste <(losses "$folder/one") <(losses "$folder/two") | awk '
-    { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-5 * $1) { print "losses differ:", $0; bad = 1 } }
-    END { exit bad || NR != 2 }'
+for layout in dp=2 dp=2,ep=2 pp=2,microbatch=16; do
+    both "$folder/$layout" --device vgpu:sm_80 --layout "$layout" || { cat "$folder/log0" "$folder/log1"; exit 1; }
+    paste <(losses "$folder/one") <(losses "$folder/$layout") | awk -v layout="$layout" '
+        { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-5 * $1) { print layout ": losses differ:", $0; bad = 1 } }
+        END { exit bad || NR != 2 }'
+done
 ! both "$folder/cpu" --device cpu --layout dp=2
 grep -q "ranks of CPUs are started by mpirun" "$folder/log0"
