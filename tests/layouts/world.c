@@ -517,7 +517,7 @@ void world_equal_bits(const World *a, const World *b) {
 /* Files ---------------------------------------------------------------------------------------- */
 
 typedef struct FileHead { int32_t steps; uint32_t n_params; } FileHead;
-typedef struct FileParam { int64_t n; Hash weights; char name[128]; bool is_state; } FileParam;
+typedef struct FileParam { int64_t n; char name[128]; bool is_state; } FileParam;
 
 static void put(FILE *file, const void *from, size_t bytes) {
     if (bytes && fwrite(from, bytes, 1, file) != 1) fail_msg("cannot write");
@@ -536,10 +536,7 @@ void world_save(const World *world, const char *path) {
     put(file, world->norms, steps);
     for (uint32_t i = 0; i < world->n_params; i++) {
         const WorldParam *param = &world->params[i];
-        FileParam head;
-        memset(&head, 0, sizeof head); // padding too
-        head.n = param->n, head.is_state = param->is_state;
-        head.weights = hash_bytes(param->weights, (size_t)param->n * sizeof *param->weights);
+        FileParam head = { .n = param->n, .is_state = param->is_state };
         snprintf(head.name, sizeof head.name, "%s", param->name);
         put(file, &head, sizeof head);
         if (param->gradient) put(file, param->gradient, (size_t)param->n * sizeof *param->gradient);

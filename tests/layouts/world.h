@@ -84,7 +84,7 @@ double world_weight_error(const World *a, const World *b, const char **where);
 double world_loss_error(const World *a, const World *b);       // largest of |a - b| / |b|
 double world_metric_error(const World *a, const World *b, const char **where);
 void world_equal_bits(const World *a, const World *b);         // losses, gradients, weights; or the test fails
-// Losses, norms, gradients and, as hashes, weights: files are equal if these are. Read, a World has no weights.
+// Losses, norms and gradients; what is read has no more.
 void world_save(const World *world, const char *path);
 World *world_read(const char *path);
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that is a process trains a model for some steps under a layout. Rank 0 keeps what came of it, and
-// compares it with what one rank has kept: the first step's gradients, every step's loss.
+// compares it with what one rank has kept (--against): the first step's gradients, every step's loss; or with
+// an earlier run of the layout of as many steps or more (--same), of which it is to be the beginning, bit by bit.
 //
-//   moec-world SPEC LAYOUT [key=value...] --out FILE [--against FILE] [--sequences N] [--steps N]
-//              [--device NAME]
+//   moec-world SPEC LAYOUT [key=value...] --out FILE [--against FILE] [--same FILE] [--sequences N]
+//              [--steps N] [--device NAME]
 //
 // sequences: of a step, of all ranks; a microbatch has one, unless the layout says. Exit status 1: too far apart.
 #include "tests/layouts/world.h"
@@ -15,7 +16,7 @@ static const double MOST_GRADIENT = 1e-5, MOST_LOSS = 1e-6;
 
 typedef struct Call {
     WorldJob job;
-    const char *layout, *out, *against;
+    const char *layout, *out, *against, *same;
     int sequences;
 } Call;
 
@@ -27,6 +28,7 @@ _Noreturn static void give_up(const char *what) {
 static void read_option(Call *call, const char *flag, const char *value) {
     if (!strcmp(flag, "--out")) call->out = value;
     else if (!strcmp(flag, "--against")) call->against = value;
+    else if (!strcmp(flag, "--same")) call->same = value;
     else if (!strcmp(flag, "--sequences")) call->sequences = atoi(value);
     else if (!strcmp(flag, "--steps")) call->job.steps = atoi(value);
     else if (!strcmp(flag, "--device")) call->job.device = value;
@@ -70,10 +72,25 @@ static double largest(const double *values, int n) {
     return most;
 }
 
+static bool is_same(const Call *call, const World *world) {
+    World *other = world_read(call->same);
+    size_t steps = (size_t)world->steps * sizeof(double);
+    bool same = world->steps <= other->steps && world->n_params == other->n_params &&
+                !memcmp(world->losses, other->losses, steps) && !memcmp(world->norms, other->norms, steps);
+    for (uint32_t i = 0; same && i < world->n_params; i++) {
+        const WorldParam *x = &world->params[i], *y = &other->params[i];
+        same = x->n == y->n && (x->is_state || !memcmp(x->gradient, y->gradient, (size_t)x->n * sizeof(float)));
+    }
+    if (!same) printf("%s: a second run has other bits\n", call->layout);
+    world_free(other);
+    return same;
+}
+
 // What the comparison rests on; then how far apart the two are, as a row of a table.
 static int judge(const Call *call, const World *world) {
     if (largest(world->dropped, world->steps) > 0) give_up("rows were dropped");
     if (world->norms[0] <= call->job.clip) give_up("no gradient was clipped");
+    if (call->same) return is_same(call, world) ? 0 : 1;
     printf("%-46s %5d  ", call->layout, world->n_ranks);
     if (!call->against) {
         printf("loss %.6f to %.6f\n", world->losses[0], world->losses[world->steps - 1]);
