@@ -149,10 +149,6 @@ Status expect_all(Comm *comm, const PlanMesh *mesh) {
         TRY(windows(comm, sizes[s], 4000 + s));
     }
     for (int g = 0; g < N_GROUPS; g++) TRY(expect_blocks(comm, (PlanGroup)g));
-    for (int64_t row_bytes = 4; row_bytes < 3000; row_bytes = row_bytes * 16 + 4) {
-        TRY(expect_rows(comm, GROUP_ep, row_bytes));
-        TRY(expect_rows(comm, GROUP_dp, row_bytes));
-    }
     return OK;
 }
 

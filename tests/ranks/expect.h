@@ -8,9 +8,8 @@
 // With the ranks laid out as the mesh says: every group, messages in and out of order, windows.
 // ERR_INTERNAL says what was expected and found.
 Status expect_all(Comm *comm, const PlanMesh *mesh);
-// Parts of these: see expect_rows.c.
+// Part of these: parts of any size.
 Status expect_blocks(Comm *comm, PlanGroup group);
-Status expect_rows(Comm *comm, PlanGroup group, int64_t row_bytes);
 // Bytes that only this giver gives to this taker, and whether they came.
 void expect_fill(uint8_t *to, int64_t bytes, int giver, int taker, int salt);
 Status expect_same(const char *what, const Comm *comm, const uint8_t *at, int64_t bytes, int giver,

@@ -66,6 +66,8 @@ train 4 dp=4 8 dp4 --microbatch 64
 close "$work/one" "$work/dp4"
 train 4 dp=4,ep=2 8 ep2 --microbatch 64
 close "$work/one" "$work/ep2"
+train 4 dp=4,ep=4,transport=blocks,node=2 8 blocks --microbatch 64
+close "$work/one" "$work/blocks"
 train 2 dp=2,params=fsdp 8 fsdp --microbatch 128
 close "$work/one" "$work/fsdp"
 train 2 pp=2 8 pp2 --microbatch 256
