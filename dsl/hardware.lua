@@ -11,7 +11,10 @@ local function known(evidence, source)
   return function(value) return m.figure { value = value, evidence = evidence, source = source } end
 end
 local sheet = known("specification", "NVIDIA data sheet")
-local nccl, dep = "AIC, NCCL inside a node", "AIC, DeepEP inside a node, 24 SMs"
+local nccl = "AIC, NCCL inside a node"
+-- H100, H200: AIC, DeepEP 1 inside a node (a dispatch in fp8 and its combine in bf16 agree); Blackwell: DeepEP 2, 8
+-- ranks, 24 SMs, as published with it. Rows one by one: OC3, table 7, on B300; others by the rate of NVLink.
+local dep = "DeepEP inside a node, 24 SMs; rows: OC3, table 7"
 
 -- Microseconds in which each of n ranks comes to have, or gives, `sizes` bytes: { n, us, us, .. }.
 local sizes = { 2^16, 2^20, 2^22, 2^24, 2^26, 2^27, 2^29 }
@@ -177,10 +180,14 @@ local function curve_list(rows, evidence)
   return list
 end
 
--- Share of the bf16 peak that attention reaches, causal, 32 heads of 128 over 8, by sequence length.
+-- Share of the bf16 peak that attention reaches, causal, 32 heads of 128 over 8, by sequence length. Backward
+-- reaches what forward does (SimuMax, B200: 0.69 against 0.71 of the peak).
 local function attention(evidence, a, b, c)
   return m.curve { points = { { 4096, a }, { 8192, b }, { 16384, c } }, evidence = evidence,
-                   source = "AIC, attention of contexts; backward as forward (SimuMax: 0.69 against 0.71)" }
+                   source = "AIC, attention of contexts" }
+end
+local function trained(evidence) -- kernels of training; those of contexts reach half at 4096
+  return m.curve { points = { { 4096, 0.70 } }, evidence = evidence, source = "SimuMax, B200: median over shapes" }
 end
 
 local function bf16(peak, reach, depth, edge, experts, experts_depth, evidence)
@@ -225,37 +232,37 @@ local machines = {
              rows = { 102 * GB, 97 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 43 * GB }
   end,
   b200 = function()
-    local at = attention("same_gpu", 0.315, 0.433, 0.507)
+    local at = trained "same_gpu"
     return { name = "B200", arch = "sm_100a", units = 148, memory = sheet(183359 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.84, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.94, 256, 32, 0.80, 512),
              fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 317 * GB, 358 * GB },
+           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 643 * GB, 675 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB }
   end,
   b300 = function()
-    local at = attention("same_generation", 0.35, 0.49, 0.61)
+    local at = trained "same_generation"
     return { name = "B300", arch = "sm_103a", units = 148, memory = sheet(275040 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.90, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.92, 256, 16, 0.70, 512),
              fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 324 * GB, 363 * GB },
+           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 643 * GB, 675 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_gpu", network = 100 * GB }
   end,
   gb200 = function()
-    local at = attention("same_generation", 0.315, 0.433, 0.507)
+    local at = trained "same_generation"
     return { name = "GB200", arch = "sm_100a", units = 148, memory = sheet(189 * 2^30), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.80, 0, 16, 1, 512), mxfp8 = mxfp8(5000e12, 0.98, 512, 32, 0.75, 512),
              fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb200",
-             blocks = { 231 * GB, 271 * GB },
+             blocks = { 643 * GB, 675 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB }
   end,
   gb300 = function()
-    local at = attention("same_gpu", 0.35, 0.49, 0.61)
+    local at = trained "same_generation"
     return { name = "GB300", arch = "sm_103a", units = 148, memory = sheet(279 * GB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.92, 0, 16, 0.95, 512), mxfp8 = mxfp8(5000e12, 0.96, 512, 16, 0.65, 512),
              fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb300",
-             blocks = { 231 * GB, 271 * GB },
+             blocks = { 643 * GB, 675 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 100 * GB }
   end,
   l40s = function()

@@ -133,7 +133,7 @@ typedef enum CostRemote { COST_HERE, COST_PUTS, COST_GETS } CostRemote;
 
 // m, n, k: of a product [m, k] x [k, n]; of experts m counts the rows of all `groups`, and each has its own
 // second operand; of a wgrad [m, k] x [k, n] is one group's result, and k counts the rows of all groups.
-// Attention: m rows, n = sequence, k = heads x (qk + v). Else unused.
+// Attention: m rows, n = sequence or window, groups = heads, k = heads x (qk + v). Else unused.
 typedef struct CostKernel {
     uint8_t class, precision, role; // CostClass, Precision, CostRole
     uint8_t remote;                 // a move to (COST_PUTS) or from (COST_GETS) other ranks: cost_rows_s has

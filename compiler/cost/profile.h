@@ -73,6 +73,8 @@ typedef struct CostStack {
     int32_t orders;            // 2
     double other;              // what kernels read of other parameters: 4
     double gathered, exchanged; // bytes a number that cross ranks: weights 4, gradients 4
+    double accumulated;        // of memory, each microbatch: 0 where products add to gradients; gradients that are
+                               // written, then added to fp32 sums in a kernel of its own: 2 + 2 + 8
     double shard_traffic;      // of memory, in a step, per number of a rank's shard: AdamW 28, norm 4, sums 4
     double whole_traffic;      // per number that a rank holds: gradients' parts 4, packing 2 x (4 + 2)
 } CostStack;
@@ -87,5 +89,37 @@ int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const 
 void cost_state_s(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
                   const CostChoice *choice, int32_t dp, double *step_s, double *microbatch_s,
                   double *optimizer_s);
+
+/* step.c: one layout ------------------------------------------------------------------------------ */
+
+// What a layout's step is made of, for the rank of the slowest stage, in seconds.
+typedef struct CostStep {
+    double seconds;
+    double class_s[N_COST_CLASSES]; // kernels, at even loads
+    double imbalance_s;             // what the busiest rank's kernels take more
+    double rows_s, params_s, send_s; // exposed: rows to and from experts; parameters and gradients; stages
+    double optimizer_s, bubble_s;
+    double flops;                   // of the model, all ranks
+    int64_t state_bytes, moving_bytes; // of the fullest stage: parameters; activations, window, gathered
+    int32_t fullest;
+} CostStep;
+
+typedef struct CostRun {
+    const Layout *layout;      // microbatch is set; layer_recompute may be
+    uint8_t precision, routing; // Precision; CostRouting
+    int64_t sequences;         // of a step, all ranks
+    double rows_hidden;        // share of rows' seconds that other work runs beside (0: none)
+    double params_hidden;      // the same of what parameters and gradients take
+} CostRun;
+
+// False: the layout is impossible for the model (sequences are no multiple of dp x microbatch, ep does not divide
+// experts, a precision that the device has not). T = max over ranks of (m sum t + once - sum t / v) + (sum of all
+// t) / v + sends, with m microbatches and v virtual stages; zero bubble fills with gradients of weights.
+bool cost_step(const CostProfile *profile, const CostCluster *cluster, const CostStack *stack, const CostRun *run,
+               CostStep *out);
+// Layers of each virtual stage [pp * chunks] that make the largest of them fastest: the smallest limit under which
+// stages can be filled from the first on. In `arena`; NULL: impossible, as above.
+int32_t *cost_split(const CostProfile *profile, const CostCluster *cluster, const CostStack *stack,
+                    const CostRun *run, Arena *arena);
 
 #endif

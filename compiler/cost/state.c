@@ -55,6 +55,8 @@ static void add_group(const CostCluster *cluster, const CostStack *stack, double
                          2 * numbers * (stack->gathered + stack->weight) /
                              (cluster->device.bytes_per_s * cluster->device.stream);
     else s->step += gather + exchange;
+    if (!fsdp || ranks <= 1)
+        s->microbatch += numbers * stack->accumulated / (cluster->device.bytes_per_s * cluster->device.stream);
     double whole = fsdp && ranks > 1 ? numbers / ranks : numbers;
     double traffic = numbers / ranks * stack->shard_traffic + whole * stack->whole_traffic;
     s->optimizer += traffic / (cluster->device.bytes_per_s * cluster->device.adam);

@@ -44,6 +44,10 @@
       "  -o DIR                               the folder to write\n"                               \
       "  --microbatch TOKENS, --microbatches N, --precision, --recompute, --routing: as of plan\n" \
       DRIVER_SET)                                                                                  \
+    X(reproduce, "olmo-core-3|published [--rows FILE.csv] [--models DIR]",                          \
+      "published training speeds beside what the cost model predicts",                             \
+      "  --rows FILE.csv                      rows to predict [tests/search/published.csv]\n"       \
+      "  --models DIR                         where the specs are [models]\n")                      \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", DRIVER_SET)                                                                 \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \

@@ -29,7 +29,7 @@ PlanShape kernel_shape(const KernelDesc *d) {
         return (PlanShape){ .m = d->rows,
                             .n = d->window > 0 && d->window < d->sequence ? d->window : d->sequence,
                             .k = (int64_t)d->heads * (d->qk + d->v),
-                            .groups = 1,
+                            .groups = d->heads > 0 ? d->heads : 1,
                             .dtype = d->precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32 };
     default: return (PlanShape){ 0 };
     }

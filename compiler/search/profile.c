@@ -280,13 +280,25 @@ static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, do
     return k;
 }
 
-static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part,
+// Rows that go by themselves are quantised before and dequantised after; in blocks only those that go to experts in
+// forward are.
+static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
                            const CostKernel *k) {
-    double bytes = k->row_bytes * (c->precision == PRECISION_MXFP8 ? (1 + 1.0 / 32) / 2 : 1);
+    bool blocks = c->transport == TRANSPORT_BLOCKS;
+    bool eighth = c->precision == PRECISION_MXFP8 &&
+                  (!blocks || (k->remote == COST_PUTS && (pass == PASS_forward || pass == PASS_again)));
+    double bytes = k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
     CostRows rows = { .tokens = s->n_tokens, .top_k = p->base.top_k, .experts = p->experts[part],
                       .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
-                      .blocks = c->transport == TRANSPORT_BLOCKS };
+                      .blocks = blocks };
     return cost_rows_s(p->cluster, (CostGroup){ c->ep, 1 }, &rows);
+}
+
+// Operands of an expert's wgrad have come in eight bits, or are left so by forward, and are widened for it.
+static double widen_s(const Profile *p, const CostChoice *c, const CostKernel *k) {
+    if (c->precision != PRECISION_MXFP8 || k->class != COST_experts || k->role != COST_WGRAD) return 0;
+    const CostDevice *d = &p->cluster->device;
+    return 3 * (k->m + k->n) * k->k / (d->bytes_per_s * d->stream) + 2 * d->launch_s;
 }
 
 static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
@@ -295,13 +307,13 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
     bool head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base);
     double trips = from->trips > 1 ? from->trips * s->tokens : 1;
     if (is_eighth(c, &k, head)) k.precision = PRECISION_MXFP8;
-    double seconds = trips * cost_kernel_s(&p->cluster->device, &k);
+    double seconds = trips * (cost_kernel_s(&p->cluster->device, &k) + widen_s(p, c, &k));
     out->s[from->pass][k.class] += seconds;
-    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, &k);
+    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k);
     if (from->rows == ROW_R && s->rows > s->even) {
         CostKernel even = scaled(from, s, s->even, probe_groups);
         even.precision = k.precision;
-        out->imbalance_s[from->pass] += seconds - trips * cost_kernel_s(&p->cluster->device, &even);
+        out->imbalance_s[from->pass] += seconds - trips * (cost_kernel_s(&p->cluster->device, &even) + widen_s(p, c, &even));
     }
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&
                                                  k.role == COST_FORWARD);

@@ -224,7 +224,7 @@ typedef struct PlanArg { const char *name; uint8_t dtype; bool is_const; } PlanA
 // threads each, with `shared` bytes of dynamic shared memory; no launch function.
 // What a kernel's time depends on beside its operations and bytes. Of products [m, k] x [k, n], `groups` of them
 // (of experts, or sets of columns): m counts the rows of all groups, of gradients of weights k does. Of attention m
-// rows, n keys at most each, k = heads x (qk + v). Of others all is 0.
+// rows, n keys at most each, groups heads, k = heads x (qk + v). Of others all is 0.
 typedef struct PlanShape {
     int64_t m, n, k;
     int32_t groups;

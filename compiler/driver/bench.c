@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Predictions of runs by the names of spec and cluster; models and profiles are made once.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/published.h"
+#include "compiler/spec/spec.h"
+
+#define OTHERS                                                                                     \
+    .master = 12, .gradient = 4, .weight = 2, .orders = 1, .other = 2, .gathered = 2, .exchanged = 4,                \
+    .shard_traffic = 36, .whole_traffic = 10
+const CostStack published_fused = { .name = "gradients added by products", OTHERS };
+const CostStack published_apart = { .name = "gradients added apart", .accumulated = 12, OTHERS };
+
+typedef struct Made {
+    const char *key;
+    Model *model;
+    CostProfile *profile;
+    CostCluster cluster;
+    double flops_per_token;
+} Made;
+
+struct Bench {
+    Arena *arena;
+    const char *models;
+    Made **made;
+    uint32_t n_made, cap_made;
+};
+
+Bench *bench_create(const char *models) {
+    Arena *arena = arena_create();
+    Bench *bench = ARENA_NEW(arena, Bench);
+    bench->arena = arena;
+    bench->models = models;
+    return bench;
+}
+
+void bench_destroy(Bench *bench) {
+    if (!bench) return;
+    for (uint32_t i = 0; i < bench->n_made; i++) {
+        profile_destroy(bench->made[i]->profile);
+        model_destroy(bench->made[i]->model);
+    }
+    arena_destroy(bench->arena);
+}
+
+static Status refuse(Text *error) {
+    Status status = status_fail(ERR_INPUT, "%s", text_cstr(error));
+    text_finish(error);
+    return status;
+}
+
+// "experts=8 layers=2": arguments of the spec.
+static int split_args(Arena *arena, const char *text, SpecArg *args, int most) {
+    int n = 0;
+    char *at = arena_strdup(arena, text ? text : "");
+    for (char *save, *word = strtok_r(at, " ", &save); word && n < most; word = strtok_r(NULL, " ", &save)) {
+        char *equals = strchr(word, '=');
+        if (!equals) continue;
+        *equals = 0;
+        args[n++] = (SpecArg){ word, equals + 1 };
+    }
+    return n;
+}
+
+static Status make(Bench *bench, const BenchRun *run, Made **out) {
+    Made *made = ARENA_NEW(bench->arena, Made);
+    Text error = { 0 };
+    SpecArg args[8];
+    SpecOptions options = { .args = args, .n_args = split_args(bench->arena, run->args, args, COUNT_OF(args)) };
+    if (!spec_load_cluster(run->cluster, bench->arena, &made->cluster, &error)) return refuse(&error);
+    const char *path = arena_printf(bench->arena, "%s/%s.lua", bench->models, run->spec);
+    made->model = spec_load(path, &options, &error);
+    if (!made->model) return refuse(&error);
+    text_finish(&error);
+    if (run->sequence) made->model->sequence = run->sequence;
+    made->profile = profile_create(made->model, &made->cluster);
+    if (!made->profile) {
+        Status status = status_fail(ERR_INPUT, "%s: %s", path, made->model->diag.message);
+        model_destroy(made->model);
+        return status;
+    }
+    made->flops_per_token = made->profile->flops_per_token;
+    *ARENA_PUSH(bench->arena, bench->made, bench->n_made, bench->cap_made) = made;
+    *out = made;
+    return OK;
+}
+
+Status bench_predict(Bench *bench, const BenchRun *run, BenchResult *out) {
+    const char *key = arena_printf(bench->arena, "%s %s %s %d", run->spec, run->args ? run->args : "", run->cluster,
+                                   run->sequence);
+    Made *made = NULL;
+    for (uint32_t i = 0; i < bench->n_made && !made; i++) {
+        if (!strcmp(bench->made[i]->key, key)) made = bench->made[i];
+    }
+    if (!made) {
+        TRY(make(bench, run, &made));
+        made->key = key;
+    }
+    Layout layout = layout_single();
+    TRY(layout_parse(run->layout, bench->arena, &layout));
+    CostRun step = { .layout = &layout, .precision = run->precision, .routing = run->routing,
+                     .sequences = run->sequences ? run->sequences : (int64_t)16 * layout.dp * layout.microbatch,
+                     .rows_hidden = run->rows_hidden, .params_hidden = run->params_hidden };
+    if (layout.pp > 1 && !layout.stages) { // stages as even in time as can be
+        layout.stages = cost_split(made->profile, &made->cluster, run->stack, &step, bench->arena);
+        layout.n_stages = layout.stages ? layout.pp * layout.chunks : 0;
+    }
+    if (!cost_step(made->profile, &made->cluster, run->stack, &step, &out->step))
+        return status_fail(ERR_INPUT, "%s on %s: the model cannot be laid out as %s", run->spec, run->cluster,
+                           run->layout);
+    double tokens = (double)step.sequences * made->profile->sequence, ranks = layout_ranks(&layout);
+    out->tokens_per_s = tokens / out->step.seconds / ranks;
+    out->flops_per_token = made->flops_per_token;
+    out->flop_per_s = out->tokens_per_s * made->flops_per_token;
+    return OK;
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables of published speeds: each row predicted, with at most one factor per software stack and device. A
+// group of rows of one stack and device that has four or more is halved: its rows in turn, the first, third, ..
+// are fitted (their median), the second, fourth, .. tested. Rows of smaller groups are predicted as they are. No
+// row that is tested is in a fit.
+#include "compiler/driver/published.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "compiler/driver/driver.h"
+
+#define COLUMNS(X)                                                                                 \
+    X(stack) X(gpu) X(spec) X(args) X(gpus) X(precision) X(batch) X(microbatch) X(sequence) X(params) X(pp) X(slots) \
+    X(ep) X(routing) X(transport) X(recompute) X(rows_hidden) X(params_hidden) X(tokens_per_s) X(tflop_per_s)        \
+    X(memory_gib) X(source)
+typedef enum Column {
+#define X(name) COLUMN_##name,
+    COLUMNS(X)
+#undef X
+    N_COLUMNS
+} Column;
+static const char *const column_name[N_COLUMNS] = {
+#define X(name) #name,
+    COLUMNS(X)
+#undef X
+};
+
+typedef enum Use { USE_FIT, USE_TEST, USE_ALONE } Use;
+
+typedef struct Row {
+    const char *cell[N_COLUMNS];
+    int line;
+    uint8_t use;
+    double published, raw, predicted; // tokens per second and device
+    BenchResult result;
+} Row;
+
+typedef struct Table { Row *rows; uint32_t n, cap; } Table;
+
+/* Reading -------------------------------------------------------------------------------------- */
+
+static int split_line(char *line, const char **cells, int most) {
+    int n = 0;
+    for (char *at = line; n < most; at++) {
+        cells[n++] = at;
+        at += strcspn(at, ",");
+        if (!*at) break;
+        *at = 0;
+    }
+    return n;
+}
+
+static Status read_table(const char *path, Arena *arena, Table *out) {
+    char *text;
+    size_t bytes;
+    TRY(file_read(path, arena, &text, &bytes));
+    int line = 0, n_columns = 0;
+    const char *head[N_COLUMNS];
+    for (char *save, *at = strtok_r(text, "\n", &save); at; at = strtok_r(NULL, "\n", &save)) {
+        if (++line == 1) {
+            n_columns = split_line(at, head, N_COLUMNS);
+            for (int i = 0; i < N_COLUMNS; i++) {
+                if (i >= n_columns || strcmp(head[i], column_name[i]))
+                    return status_fail(ERR_FORMAT, "%s:1: column %d must be '%s'", path, i + 1, column_name[i]);
+            }
+            continue;
+        }
+        Row *row = ARENA_PUSH(arena, out->rows, out->n, out->cap);
+        row->line = line;
+        if (split_line(at, row->cell, N_COLUMNS) != N_COLUMNS)
+            return status_fail(ERR_FORMAT, "%s:%d: expected %d columns", path, line, N_COLUMNS);
+    }
+    return out->n ? OK : status_fail(ERR_FORMAT, "%s: no rows", path);
+}
+
+/* Predicting ----------------------------------------------------------------------------------- */
+
+static double number(const Row *row, Column c) { return atof(row->cell[c]); }
+static bool is(const Row *row, Column c, const char *word) { return !strcmp(row->cell[c], word); }
+
+static Status predict(Bench *bench, Arena *arena, Row *row) {
+    int pp = (int)fmax(number(row, COLUMN_pp), 1), slots = (int)fmax(number(row, COLUMN_slots), 1);
+    int gpus = atoi(row->cell[COLUMN_gpus]), microbatch = (int)fmax(number(row, COLUMN_microbatch), 1);
+    bool fsdp = is(row, COLUMN_params, "fsdp");
+    if (gpus < 1 || gpus % pp)
+        return status_fail(ERR_FORMAT, "line %d: gpus must be a multiple of pp", row->line);
+    const char *interleaved = pp > 1 && slots > 1 ? arena_printf(arena, ",schedule=interleaved,slots=%d", slots) : "";
+    BenchRun run = {
+        .spec = row->cell[COLUMN_spec], .args = row->cell[COLUMN_args],
+        .cluster = arena_printf(arena, "%sx%d", row->cell[COLUMN_gpu], gpus),
+        .layout = arena_printf(arena, "pp=%d,dp=%d,ep=%s,microbatch=%d,recompute=%s,params=%s,capacity=1.25,"
+                                      "transport=%s%s",
+                               pp, gpus / pp, row->cell[COLUMN_ep], microbatch, row->cell[COLUMN_recompute],
+                               fsdp ? "fsdp" : "resident", row->cell[COLUMN_transport], interleaved),
+        .stack = !strncmp(row->cell[COLUMN_stack], "megatron", 8) ? &published_fused : &published_apart,
+        .precision = is(row, COLUMN_precision, "mxfp8") ? PRECISION_MXFP8 : PRECISION_BF16,
+        .routing = is(row, COLUMN_routing, "uniform")  ? COST_UNIFORM
+                   : is(row, COLUMN_routing, "random") ? COST_RANDOM
+                                                       : COST_LEARNED,
+        .sequences = (int64_t)number(row, COLUMN_batch),
+        .sequence = (int32_t)number(row, COLUMN_sequence),
+        .rows_hidden = number(row, COLUMN_rows_hidden),
+        .params_hidden = number(row, COLUMN_params_hidden),
+    };
+    TRY(bench_predict(bench, &run, &row->result));
+    row->raw = row->result.tokens_per_s;
+    row->published = *row->cell[COLUMN_tokens_per_s]
+                         ? number(row, COLUMN_tokens_per_s)
+                         : number(row, COLUMN_tflop_per_s) * 1e12 / row->result.flops_per_token;
+    return row->published > 0 ? OK : status_fail(ERR_FORMAT, "line %d: no published speed", row->line);
+}
+
+/* Fitting -------------------------------------------------------------------------------------- */
+
+static bool same_group(const Row *a, const Row *b) {
+    return is(a, COLUMN_stack, b->cell[COLUMN_stack]) && is(a, COLUMN_gpu, b->cell[COLUMN_gpu]);
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double quantile(double *values, int n, double at) {
+    if (!n) return NAN;
+    qsort(values, (size_t)n, sizeof *values, ascending);
+    double x = at * (n - 1);
+    int i = (int)x;
+    return i + 1 < n ? values[i] + (x - i) * (values[i + 1] - values[i]) : values[i];
+}
+
+static void fit_group(Table *t, uint32_t first, Arena *arena) {
+    double *ratios = ARENA_ARRAY(arena, double, t->n);
+    int members = 0, n = 0;
+    for (uint32_t i = first; i < t->n; i++) members += same_group(&t->rows[i], &t->rows[first]);
+    int number_in_group = 0;
+    for (uint32_t i = first; i < t->n; i++) {
+        Row *row = &t->rows[i];
+        if (!same_group(row, &t->rows[first])) continue;
+        row->use = members < 4 ? USE_ALONE : number_in_group++ % 2 ? USE_TEST : USE_FIT;
+        if (row->use == USE_FIT) ratios[n++] = row->published / row->raw;
+    }
+    double factor = n ? quantile(ratios, n, 0.5) : 1;
+    for (uint32_t i = first; i < t->n; i++) {
+        if (same_group(&t->rows[i], &t->rows[first])) t->rows[i].predicted = t->rows[i].raw * factor;
+    }
+    if (n)
+        printf("  %-22s %-6s %2d rows, %d fitted: %.2f\n", t->rows[first].cell[COLUMN_stack],
+               t->rows[first].cell[COLUMN_gpu], members, n, factor);
+}
+
+static void fit(Table *t, Arena *arena) {
+    printf("factor of each stack and device (rows in turn: fitted, tested)\n");
+    for (uint32_t i = 0; i < t->n; i++) {
+        bool first = true;
+        for (uint32_t k = 0; k < i && first; k++) first = !same_group(&t->rows[i], &t->rows[k]);
+        if (first) fit_group(t, i, arena);
+    }
+}
+
+/* Printing ------------------------------------------------------------------------------------- */
+
+static double error_of(const Row *row) { return fabs(row->predicted / row->published - 1); }
+
+static int worst_first(const void *a, const void *b) {
+    const Row *x = *(const Row *const *)a, *y = *(const Row *const *)b;
+    double ex = error_of(x), ey = error_of(y);
+    return ex != ey ? (ex < ey ? 1 : -1) : x->line - y->line;
+}
+
+// The largest parts of the predicted step.
+static void print_parts(const CostStep *s) {
+    struct { const char *name; double s; } parts[] = {
+        { "dense", s->class_s[COST_dense] },   { "experts", s->class_s[COST_experts] },
+        { "attention", s->class_s[COST_attention] }, { "memory-bound", s->class_s[COST_row] + s->class_s[COST_move] },
+        { "imbalance", s->imbalance_s },       { "rows", s->rows_s },
+        { "parameters", s->params_s },         { "stages", s->send_s },
+        { "bubble", s->bubble_s },             { "optimizer", s->optimizer_s },
+    };
+    for (int k = 0; k < 3; k++) {
+        int best = 0;
+        for (int i = 1; i < COUNT_OF(parts); i++) {
+            if (parts[i].s > parts[best].s) best = i;
+        }
+        printf("%s%s %.0f %%", k ? ", " : "  ", parts[best].name, 100 * parts[best].s / s->seconds);
+        parts[best].s = -1;
+    }
+    printf("\n");
+}
+
+static void print_rows(Table *t, Use use, const char *title, Arena *arena) {
+    const Row **rows = ARENA_ARRAY(arena, const Row *, t->n);
+    double *errors = ARENA_ARRAY(arena, double, t->n);
+    int n = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (t->rows[i].use == use) rows[n++] = &t->rows[i];
+    }
+    qsort(rows, (size_t)n, sizeof *rows, worst_first);
+    printf("\n%s: tokens/s of a device, predicted and published, worst first\n", title);
+    for (int i = 0; i < n; i++) {
+        const Row *r = rows[i];
+        printf("  %+6.1f %%  %8.0f %8.0f  %-22s %-6s x%-4s %-16s %-22s %-5s pp%s ep%-3s", 100 * (r->predicted / r->published - 1),
+               r->predicted, r->published, r->cell[COLUMN_stack], r->cell[COLUMN_gpu], r->cell[COLUMN_gpus],
+               r->cell[COLUMN_spec], r->cell[COLUMN_args], r->cell[COLUMN_precision], r->cell[COLUMN_pp],
+               r->cell[COLUMN_ep]);
+        print_parts(&r->result.step);
+        errors[i] = error_of(r);
+    }
+    if (n) {
+        double median = quantile(errors, n, 0.5), p90 = quantile(errors, n, 0.9);
+        printf("  %d rows: median error %.1f %%, 90th percentile %.1f %%\n", n, 100 * median, 100 * p90);
+    }
+}
+
+// Pairs of rows of the use that are more than 5 % apart: is the faster one predicted to be?
+static void print_order(const Table *t, bool one_model) {
+    int pairs = 0, right = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t k = i + 1; k < t->n; k++) {
+            const Row *a = &t->rows[i], *b = &t->rows[k];
+            if (a->use != USE_TEST || b->use != USE_TEST || (one_model && !is(a, COLUMN_spec, b->cell[COLUMN_spec])))
+                continue;
+            double apart = a->published / b->published;
+            if (apart < 1.05 && apart > 1 / 1.05) continue;
+            pairs++;
+            right += (a->predicted > b->predicted) == (a->published > b->published);
+        }
+    }
+    if (pairs) printf("  %s: %d of %d pairs more than 5 %% apart in order (%.1f %%)\n",
+                      one_model ? "tested rows of one model" : "all tested rows", right, pairs, 100.0 * right / pairs);
+}
+
+// Rows that agree in all that is predicted from.
+static bool agree(const Row *a, const Row *b, bool across_stacks) {
+    for (Column c = COLUMN_gpu; c <= COLUMN_ep; c++) {
+        if (strcmp(a->cell[c], b->cell[c])) return false;
+    }
+    return across_stacks || is(a, COLUMN_stack, b->cell[COLUMN_stack]);
+}
+
+static void print_floor(const Table *t, bool across, Arena *arena) {
+    double *ratios = ARENA_ARRAY(arena, double, (size_t)t->n * t->n / 2 + 1), most = 1;
+    int n = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        for (uint32_t k = i + 1; k < t->n; k++) {
+            if (!agree(&t->rows[i], &t->rows[k], across)) continue;
+            double ratio = t->rows[i].published / t->rows[k].published;
+            ratios[n] = fmax(ratio, 1 / ratio) - 1;
+            most = fmax(most, ratios[n++] + 1);
+        }
+    }
+    if (!n) return;
+    double median = quantile(ratios, n, 0.5), p90 = quantile(ratios, n, 0.9);
+    printf("  %d pairs of rows that agree in every column%s differ by %.1f %% (median), %.1f %% (90th percentile), "
+           "at most %.2fx\n", n, across ? ", the stack's release apart," : "", 100 * median, 100 * p90, most);
+}
+
+int published_print(Bench *bench, const char *path) {
+    Arena *arena = arena_create();
+    Table table = { 0 };
+    Status status = read_table(path, arena, &table);
+    for (uint32_t i = 0; status == OK && i < table.n; i++) {
+        status = predict(bench, arena, &table.rows[i]);
+        if (isatty(2)) fprintf(stderr, "\r%u of %u rows", i + 1, table.n);
+    }
+    if (isatty(2)) fprintf(stderr, "\r%20s\r", "");
+    if (status == OK) {
+        fit(&table, arena);
+        print_rows(&table, USE_TEST, "tested", arena);
+        print_order(&table, true);
+        print_order(&table, false);
+        print_rows(&table, USE_ALONE, "alone (groups of less than four: no factor)", arena);
+        printf("\nfloor\n");
+        print_floor(&table, false, arena);
+        print_floor(&table, true, arena);
+    }
+    arena_destroy(arena);
+    return status == OK ? 0 : driver_fail(status);
+}

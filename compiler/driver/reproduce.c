@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec reproduce`: published results beside what the cost model predicts of them, from hardware descriptions
+// alone.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/driver.h"
+#include "compiler/driver/published.h"
+
+/* OLMo-core 3 ---------------------------------------------------------------------------------- */
+
+// One published result of the technical report of OLMo-core 3: models/SPEC.lua ARGS on MACHINE.
+typedef struct Reported {
+    const char *what, *spec, *args, *machine, *layout;
+    uint8_t precision, routing;
+    bool waits;        // their previous stack gathers a block's weights before use and waits (prefetch 0)
+    int64_t sequences; // of a step
+    double tokens_per_s, tflop_per_s, gib; // published; 0: not stated
+} Reported;
+
+#define MB2 "microbatch=2"
+#define PIPELINE ",recompute=block,schedule=interleaved,slots=2"
+enum { BF16 = PRECISION_BF16, MXFP8 = PRECISION_MXFP8, RANDOM = COST_RANDOM, UNIFORM = COST_UNIFORM };
+
+static const Reported reported[] = {
+    { "8 experts, resident, EP 8", "olmo3moe_8l", "experts=8", "b300x8", "dp=8,ep=8," MB2, BF16, RANDOM, false,
+      512, 54500, 0, 0 },
+    { "128 experts, resident, EP 8", "olmo3moe_8l", "experts=128", "b300x8", "dp=8,ep=8," MB2, BF16, RANDOM, false,
+      512, 52000, 0, 0 },
+    { "8 experts, fsdp", "olmo3moe_8l", "experts=8", "b300x8", "dp=8,params=fsdp," MB2, BF16, RANDOM, true, 512,
+      50500, 0, 0 },
+    { "128 experts, fsdp", "olmo3moe_8l", "experts=128", "b300x8", "dp=8,params=fsdp," MB2, BF16, RANDOM, true, 512,
+      19400, 0, 0 },
+    { "48 experts, no EP", "olmo3moe_8l", "experts=48", "b300x8", "dp=8," MB2, BF16, RANDOM, false, 512, 53512, 0,
+      129.3 },
+    { "48 experts, EP 8", "olmo3moe_8l", "experts=48", "b300x8", "dp=8,ep=8," MB2, BF16, RANDOM, false, 512, 54063,
+      0, 77.85 },
+    { "32 experts on 4, bf16", "olmo3moe_8l", "experts=32", "b300x4", "dp=4,ep=4," MB2, BF16, UNIFORM, false, 64,
+      54740, 0, 103.4 },
+    { "32 experts on 4, mxfp8", "olmo3moe_8l", "experts=32", "b300x4", "dp=4,ep=4," MB2, MXFP8, UNIFORM, false, 64,
+      66200, 0, 95 },
+    { "32 experts on 4, bf16, recompute", "olmo3moe_8l", "experts=32", "b300x4", "dp=4,ep=4,recompute=block," MB2,
+      BF16, UNIFORM, false, 64, 43220, 0, 76.9 },
+    { "ultra on 512", "olmo3moe", "size=ultra", "b300x512", "pp=8,dp=64,ep=8,microbatch=1" PIPELINE, MXFP8, RANDOM,
+      false, 8192, 0, 858, 0 },
+    { "ultra, 256 experts, on 512", "olmo3moe", "size=ultra experts=256", "b300x512",
+      "pp=8,dp=64,ep=32,transport=blocks," MB2 PIPELINE, MXFP8, RANDOM, false, 8192, 0, 689, 0 },
+};
+enum { N_REPORTED = COUNT_OF(reported) };
+
+
+static double published_speed(const Reported *r, const BenchResult *p) {
+    return r->tokens_per_s ? r->tokens_per_s : r->tflop_per_s * 1e12 / p->flops_per_token;
+}
+
+static Status predict(Bench *bench, const Reported *r, BenchResult *out) {
+    BenchRun run = { .spec = r->spec, .args = r->args, .cluster = r->machine, .layout = r->layout,
+                     .stack = &published_apart,
+                     .precision = r->precision, .routing = r->routing, .sequences = r->sequences,
+                     .params_hidden = r->waits ? 0 : 1 };
+    return bench_predict(bench, &run, out);
+}
+
+static double print_reported(const Reported *r, const BenchResult *p) {
+    double published = published_speed(r, p), error = p->tokens_per_s / published - 1;
+    printf("  %-34s %8.0f of %8.0f %7.0f of %5.0f %9.1f", r->what, p->tokens_per_s, published, p->flop_per_s * 1e-12,
+           published * p->flops_per_token * 1e-12, (double)(p->step.state_bytes + p->step.moving_bytes) / 0x1p30);
+    if (r->gib) printf(" of %5.1f", r->gib);
+    else printf("         ");
+    printf("  %+6.1f %%\n", 100 * error);
+    return error;
+}
+
+// What changes from one of them to another.
+static const struct { const char *what; int from, to; } changes[] = {
+    { "8 to 128 experts, resident", 0, 1 }, { "8 to 128 experts, fsdp", 2, 3 }, { "mxfp8 against bf16", 6, 7 },
+    { "recomputation", 6, 8 },              { "ultra: 128 to 256 experts", 9, 10 },
+};
+
+static int olmo_core_3(Bench *bench) {
+    BenchResult results[N_REPORTED];
+    int within = 0;
+    printf("OLMo-core 3, technical report: predicted and published; from the description of the machine, nothing "
+           "fitted\n\n  %-34s %20s %16s %18s\n", "", "tokens/s per device", "TFLOP/s", "GiB");
+    for (int i = 0; i < N_REPORTED; i++) {
+        Status status = predict(bench, &reported[i], &results[i]);
+        if (status != OK) return driver_fail(status);
+        within += fabs(print_reported(&reported[i], &results[i])) <= 0.1;
+    }
+    printf("\n  %d of %d within 10 %%\n\n", within, N_REPORTED);
+    for (int i = 0; i < COUNT_OF(changes); i++) {
+        const BenchResult *from = &results[changes[i].from], *to = &results[changes[i].to];
+        double published = published_speed(&reported[changes[i].to], to) /
+                           published_speed(&reported[changes[i].from], from);
+        printf("  %-28s %+6.1f %% predicted, %+6.1f %% published\n", changes[i].what,
+               100 * (to->tokens_per_s / from->tokens_per_s - 1), 100 * (published - 1));
+    }
+    printf("\nmxfp8 is known to the cost model; moec has no kernels for it.\n");
+    return 0;
+}
+
+/* The command ---------------------------------------------------------------------------------- */
+
+int cmd_reproduce(int argc, char **argv) {
+    const char *what = NULL, *models = "models", *rows = "tests/search/published.csv";
+    for (int i = 1; i < argc; i++) {
+        const char **into = !strcmp(argv[i], "--models") ? &models : !strcmp(argv[i], "--rows") ? &rows : NULL;
+        if (into && i + 1 < argc) *into = argv[++i];
+        else if (!into && argv[i][0] != '-' && !what) what = argv[i];
+        else
+            return driver_fail(status_fail(ERR_ARGUMENT, "unexpected '%s'\n  hint: moec reproduce olmo-core-3, or "
+                                                         "moec reproduce published",
+                                           argv[i]));
+    }
+    bool olmo = what && !strcmp(what, "olmo-core-3");
+    if (!olmo && !(what && !strcmp(what, "published")))
+        return driver_fail(status_fail(ERR_ARGUMENT, "expected olmo-core-3 or published, got '%s'",
+                                       what ? what : "nothing"));
+    Bench *bench = bench_create(models);
+    int result = olmo ? olmo_core_3(bench) : published_print(bench, rows);
+    bench_destroy(bench);
+    return result;
+}
