@@ -21,7 +21,7 @@ m.curve = m.define("curve", {
 
 m.products = m.define("products", {
   { "peak", "number", doc = "dense FLOP per second" },
-  { "reach", "number", 0.75, doc = "share of it that large products reach under sustained load" },
+  { "reach", "number", 0.75, doc = "share of it that large products reach" },
   { "depth", "number", 128, doc = "length of the contraction that reaches half of that" },
   { "edge", "number", 0, doc = "a tile of m x n takes 1 + edge (1/m + 1/n) times its arithmetic" },
   { "tile", "list", { 256, 128 }, doc = "largest tile of a unit: rows, columns" },
@@ -62,6 +62,7 @@ m.device = m.define("device", {
   { "fp32", "number|figure|products", false, doc = "FLOP per second" },
   { "shared", "size", 49152, doc = "bytes of shared memory per unit" },
   { "l2", "size", false, doc = "bytes of the last cache" },
+  { "sustained", "number|figure", 0.95, doc = "share of the rates of products and attention under load that lasts" },
   { "launch", "number|figure", 3e-6, doc = "seconds of a kernel beside others" },
   { "stream", "number|figure", 0.8, doc = "share of bandwidth that row operations reach" },
   { "move", "number|figure", 0.5, doc = "share that moves of rows reach" },

@@ -308,7 +308,7 @@ function machines.cpu()
   end
   return { name = "CPU core", arch = "cpu", units = 1, memory = here(8 * 2^30), bandwidth = here(9e9),
            launch = here(2e-6), stream = here(0.9), move = here(0.7), adam = here(0.9),
-           bf16 = products(233e9, 0.75), fp32 = products(117e9, 0.75), shared = 32768, contention = 1 },
+           bf16 = products(233e9, 0.75), fp32 = products(117e9, 0.75), shared = 32768, contention = 1, sustained = 1 },
          { node = 64, inside = "memory", rate = 9e9, latency = 20e-6, network = 1.25 * GB, evidence = "measured",
            rows = { 4e9, 4e9 }, row_evidence = "measured" }
 end

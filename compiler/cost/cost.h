@@ -4,7 +4,7 @@
 //
 // A kernel takes the longer of its arithmetic and its traffic, and a launch:
 //
-//   t = max(flops / (peak * reach * tile * wave * depth), bytes / (bandwidth * share)) + launch
+//   t = max(flops / (peak * sustained * reach * tile * wave * depth), bytes / (bandwidth * share)) + launch
 //   tile   of the tiles that cover the result, how much is result (a group of experts' rows ends in a
 //          tile of its own)
 //   wave   of the rounds in which units take tiles, how much is taken
@@ -12,7 +12,7 @@
 //
 // (Products of few tiles are cut along k too, as libraries do, at the price of adding the parts up.)
 //
-// `reach` and `share` are what large problems reach of the peak under sustained load; every number says how
+// `reach` and `share` are what large problems reach of the peak, `sustained` what remains of it under load that lasts; every number says how
 // it is known (CostEvidence). Never faster than the peak or the bandwidth.
 //
 // Ranks are numbered as plan.h numbers them, so a group is `members` ranks `stride` apart. Links are listed
@@ -73,6 +73,7 @@ typedef struct CostDevice {
     int64_t memory_bytes;     // that a program can have
     int64_t reserved_bytes;   // of it, what contexts and transports take
     double bytes_per_s;       // of memory, peak
+    double sustained;         // of the rates of products and attention, under load that lasts: clocks fall, ranks wait
     double launch_s;          // of a kernel, beside others
     double stream, move, adam; // share of bytes_per_s: row programs, permuted rows, the optimizer
     CostMatmul matmul[PRECISION_MXFP8 + 1]; // by Precision; [PRECISION_OPEN] is unused

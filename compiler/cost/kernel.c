@@ -110,7 +110,7 @@ static double product_s(const CostDevice *dev, const CostMatmul *p, const CostKe
     double groups = fmax(kernel->groups, 1);
     double m = wgrad ? kernel->m : kernel->m / groups, k = wgrad ? kernel->k / groups : kernel->k, n = kernel->n;
     if (!(m > 0 && n > 0 && k > 0)) return 0;
-    double reach = p->reach * (experts ? p->experts : 1), depth = experts ? p->experts_depth_k : p->depth_k;
+    double reach = p->reach * (experts ? p->experts : 1) * dev->sustained, depth = experts ? p->experts_depth_k : p->depth_k;
     static const struct { double m, n; } part[] = { { 1, 1 }, { .5, 1 }, { .5, .5 }, { .25, .5 }, { .25, .25 },
                                                     { .25, 1 }, { .125, 1 }, { .0625, 1 } };
     double best = INFINITY;
@@ -163,7 +163,7 @@ static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
     if (share <= 0) share = 0.5 * p->reach;
     share = attention_shape(kernel, share);
     double traffic = kernel->bytes / (dev->bytes_per_s * dev->stream);
-    return fmax(kernel->flops / (p->flop_per_s * share), traffic) + dev->launch_s;
+    return fmax(kernel->flops / (p->flop_per_s * share * dev->sustained), traffic) + dev->launch_s;
 }
 
 double cost_kernel_s(const CostDevice *dev, const CostKernel *kernel) {

@@ -84,11 +84,15 @@ extern const CostStack cost_stack_moec; // bf16
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);
 // Bytes that a fsdp part has gathered while it is used (also in transient_bytes' place, added to it).
 int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice);
-// Seconds of crossing ranks for parameters, nothing hidden: *step once a step (resident), *microbatch each
-// time a microbatch passes forward and backward (fsdp), and the optimizer's arithmetic.
-void cost_state_s(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
-                  const CostChoice *choice, int32_t dp, double *step_s, double *microbatch_s,
-                  double *optimizer_s);
+// Seconds that parameters of a part take on one rank, nothing hidden.
+typedef struct CostState {
+    double step_s;       // crossing ranks, once a step (resident)
+    double microbatch_s; // crossing ranks, each time a microbatch passes forward and backward (fsdp)
+    double work_s;       // of memory, each of these times: packing what was gathered, adding gradients apart
+    double optimizer_s;  // of memory, once a step
+} CostState;
+CostState cost_state(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
+                     const CostChoice *choice, int32_t dp);
 
 /* step.c: one layout ------------------------------------------------------------------------------ */
 

@@ -42,35 +42,33 @@ int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const 
     return (int64_t)ceil(bytes);
 }
 
-typedef struct Seconds { double step, microbatch, optimizer; } Seconds;
-
 static void add_group(const CostCluster *cluster, const CostStack *stack, double numbers, bool fsdp,
-                      CostGroup group, Seconds *s) {
+                      CostGroup group, CostState *s) {
     if (numbers <= 0) return;
+    const CostDevice *device = &cluster->device;
     double gather = cost_collective_s(cluster, COLLECTIVE_gather, group, numbers * stack->gathered);
     double exchange = cost_collective_s(cluster, COLLECTIVE_reduce_scatter, group, numbers * stack->exchanged);
-    double ranks = group.members > 1 ? group.members : 1;
-    if (fsdp && ranks > 1)
-        s->microbatch += 2 * gather + exchange + // and packs what it has gathered, for forward and for backward
-                         2 * numbers * (stack->gathered + stack->weight) /
-                             (cluster->device.bytes_per_s * cluster->device.stream);
-    else s->step += gather + exchange;
-    if (!fsdp || ranks <= 1)
-        s->microbatch += numbers * stack->accumulated / (cluster->device.bytes_per_s * cluster->device.stream);
-    double whole = fsdp && ranks > 1 ? numbers / ranks : numbers;
-    double traffic = numbers / ranks * stack->shard_traffic + whole * stack->whole_traffic;
-    s->optimizer += traffic / (cluster->device.bytes_per_s * cluster->device.adam);
+    double ranks = group.members > 1 ? group.members : 1, stream = device->bytes_per_s * device->stream;
+    bool divided = fsdp && ranks > 1;
+    if (divided) {
+        s->microbatch_s += 2 * gather + exchange; // and packed, for forward and for backward
+        s->work_s += 2 * numbers * (stack->gathered + stack->weight) / stream;
+    } else {
+        s->step_s += gather + exchange;
+        s->work_s += numbers * stack->accumulated / stream;
+    }
+    double traffic = numbers / ranks * stack->shard_traffic + (divided ? numbers / ranks : numbers) * stack->whole_traffic;
+    s->optimizer_s += traffic / (device->bytes_per_s * device->adam);
 }
 
-void cost_state_s(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
-                  const CostChoice *choice, int32_t dp, double *step_s, double *microbatch_s,
-                  double *optimizer_s) {
-    Seconds s = { 0 };
+CostState cost_state(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
+                     const CostChoice *choice, int32_t dp) {
+    CostState s = { 0 };
     int32_t ep = choice->ep > 0 ? choice->ep : 1;
     add_group(cluster, stack, part->dense_matrix + part->dense_other, choice->params, (CostGroup){ dp, 1 }, &s);
     add_group(cluster, stack, part->expert_matrix + part->expert_other, choice->expert_params,
               (CostGroup){ (int32_t)expert_ranks(choice, dp), ep }, &s);
-    *step_s = s.step, *microbatch_s = s.microbatch, *optimizer_s = s.optimizer;
+    return s;
 }
 
 int64_t cost_stage_bytes(const CostPart *parts, int32_t n, int32_t in_flight) {

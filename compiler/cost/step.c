@@ -35,18 +35,20 @@ static double exposed(const Stepper *s, double share, double compute_s, double t
 }
 
 static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const CostChoice *choice) {
-    double once, each, optimizer, compute = 0, rows = 0, imbalance = 0;
+    double compute = 0, rows = 0, imbalance = 0;
     int32_t dp = s->run->layout->dp;
-    cost_state_s(s->cluster, s->stack, part, choice, dp, &once, &each, &optimizer);
+    CostState state = cost_state(s->cluster, s->stack, part, choice, dp);
     for (CostPass pass = 0; pass < N_COST_PASSES; pass++) {
         compute += total(part->s[pass]);
         rows += part->rows_s[pass];
         imbalance += part->imbalance_s[pass];
         for (int c = 0; c < N_COST_CLASSES; c++) stage->of.class_s[c] += part->s[pass][c];
     }
+    compute += state.work_s;
+    stage->of.class_s[COST_row] += state.work_s;
     stage->of.class_s[COST_experts] -= imbalance; // rows of experts wait for the busiest
     double rows_s = exposed(s, s->run->rows_hidden, compute, rows);
-    double params_s = exposed(s, s->run->params_hidden, compute, each);
+    double params_s = exposed(s, s->run->params_hidden, compute, state.microbatch_s);
     double t = compute + rows_s + params_s, wgrad = total(part->s[PASS_wgrad]);
     stage->microbatch_s += t;
     stage->fill_s += s->run->layout->schedule == SCHEDULE_ZERO_BUBBLE ? fmax(t - 2 * wgrad, 0) : t;
@@ -54,8 +56,8 @@ static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const
     stage->of.params_s += params_s;
     stage->of.imbalance_s += imbalance;
     stage->of.flops += part->flops;
-    stage->once_params_s += once;
-    stage->of.optimizer_s += optimizer;
+    stage->once_params_s += state.step_s;
+    stage->of.optimizer_s += state.optimizer_s;
     stage->state_bytes += cost_state_bytes(s->stack, part, choice, dp);
     stage->gathered_bytes = max_i64(stage->gathered_bytes, cost_gathered_bytes(s->stack, part, choice));
     stage->parts[stage->n_parts++] = *part;

@@ -131,6 +131,8 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
     out->memory_bytes = (int64_t)number(S, block, "memory", 0, 0, NULL);
     out->reserved_bytes = (int64_t)number(S, block, "reserved", 0, -1, NULL);
     out->bytes_per_s = number(S, block, "bandwidth", 0, 0, &out->evidence[0]);
+    out->sustained = number(S, block, "sustained", 1, 0, NULL);
+    if (out->sustained > 1) bad(S, is_block(L, block)->place, "sustained", "at most 1");
     out->launch_s = number(S, block, "launch", 0, -1e-9, &out->evidence[1]);
     out->stream = number(S, block, "stream", 0, 0, &out->evidence[2]);
     out->move = number(S, block, "move", 0, 0, NULL);

@@ -80,6 +80,7 @@ static void measured_products(void **state) {
     Arena *arena = arena_create();
     for (int i = 0; i < COUNT_OF(rows); i++) {
         CostDevice d = cluster_named(rows[i].machine, arena).device;
+        d.sustained = 1; // these were measured one by one
         CostKernel k = product(PRECISION_BF16, 1, rows[i].m, rows[i].n, rows[i].k);
         double us = cost_kernel_s(&d, &k) * 1e6;
         if (fabs(log(us / rows[i].us)) > rows[i].within)
@@ -215,7 +216,7 @@ static void imbalance(void **state) {
 
 static void beside_compute(void **state) {
     (void)state;
-    CostDevice d = { .contention = 1.25 };
+    CostDevice d = { .contention = 1.25, .sustained = 1 };
     assert_true(cost_exposed_s(&d, 1, 0) == 0);
     assert_true(fabs(cost_exposed_s(&d, 10, 1) - 0.2) < 1e-12);    // slows what runs beside it
     assert_true(fabs(cost_exposed_s(&d, 1, 10) - 9) < 1e-12);      // hides what computes
