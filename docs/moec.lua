@@ -175,7 +175,7 @@ function m.curve(fields) end
 
 ---@class products.fields
 ---@field peak number dense FLOP per second
----@field reach? number share of it that large products reach under sustained load [0.75]
+---@field reach? number share of it that large products reach [0.75]
 ---@field depth? number length of the contraction that reaches half of that [128]
 ---@field edge? number a tile of m x n takes 1 + edge (1/m + 1/n) times its arithmetic [0]
 ---@field tile? list largest tile of a unit: rows, columns [{}]
@@ -220,6 +220,7 @@ function m.link(fields) end
 ---@field fp32? number|block|function|boolean|figure.fields|block|function|boolean|products.fields|false FLOP per second
 ---@field shared? size bytes of shared memory per unit [49152]
 ---@field l2? size|false bytes of the last cache
+---@field sustained? number|block|function|boolean|figure.fields share of the rates of products and attention under load that lasts [0.95]
 ---@field launch? number|block|function|boolean|figure.fields seconds of a kernel beside others [3e-06]
 ---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
 ---@field move? number|block|function|boolean|figure.fields share that moves of rows reach [0.5]
