@@ -90,6 +90,7 @@ m.layout = m.define("layout", {
   { "recompute", '"cheap"|"none"|"block"|list', false,
     doc = "what backward computes again, of all layers or of each; none: the run's" },
   { "capacity", 'number|"dropless"', false, doc = "room for rows over the even share of a rank; none: the spec's" },
+  { "round", 'number|"whole"', false, doc = "if dropless: room of one round; what does not fit comes in further ones" },
   { "transport", '"rows"|"blocks"', "rows",
     doc = "how rows reach experts: one by one into memory; between nodes in blocks" },
   { "node", "size", 1, doc = "with transport=blocks: ranks of ep that reach each other's memory; divides ep" },

@@ -19,6 +19,7 @@ static const Flat flat[N_FAMILIES] = {
     [FAMILY_ROUTE] = { "cuda/route.cu", true },
     [FAMILY_COUNT] = { "cuda/count.cu", false },
     [FAMILY_ROUTE_RANKS] = { "cuda/route_ranks.cu", true },
+    [FAMILY_ROUND] = { "cuda/round.cu", false },
     [FAMILY_SEGMENT_SUM] = { "cuda/segment_sum.cu", false },
     [FAMILY_CLEAR] = { "cuda/clear.cu", false },
     [FAMILY_SUMSQ] = { "cuda/sumsq.cu", false },
@@ -40,6 +41,7 @@ static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
     case FAMILY_CLEAR:
     case FAMILY_REDUCE:
     case FAMILY_ADAMW: shape->tiles = div_up(d->n, *chunk = FLAT); break;
+    case FAMILY_ROUND: shape->tiles = div_up(d->rows * d->top_k, *chunk = FLAT); break;
     case FAMILY_SUMSQ: shape->tiles = div_up(d->n, *chunk = SUMSQ_TILE); break;
     case FAMILY_EMBED_W: shape->tiles = div_up(d->vocab, *chunk = VOCAB_ROWS); break;
     case FAMILY_ROUTE:

@@ -74,6 +74,8 @@ static void fill_route(Filler *f, const KernelDesc *d) {
     fill_text(f, "at", &at);
     fill_size(f, "drops", d->drops);
     fill_hole(f, "stream", arena_printf(f->arena, "0x%llxu", (unsigned long long)d->stream));
+    fill_size(f, "rounds", d->rounds);
+    fill_hole(f, "round_parameters", d->rounds ? ", int32_t *starts, int32_t *numbers, int32_t *rounds" : "");
     fill_hole(f, "drop_parameters", !d->drops ? ""
                                        : d->accumulate ? "const int32_t *index, const float *scalars, "
                                                          "const int32_t *labels, float *load, float *dropped,"

@@ -74,6 +74,7 @@ typedef struct RowVal {
     // * step2.
     RowMap far;
     int64_t step, step2, limit; // ids outside [0, limit) give 0
+    uint32_t rest;              // ids below -1 take the row's own value of this, if it is not 0
     bool near;                  // x is the row's own; else ids pick among all rows of a load
     RowPiece *pieces;
     int n_pieces;

@@ -559,7 +559,13 @@ static uint32_t build_dispatch(Row *row, uint32_t node) {
 
 static uint32_t build_collect(Row *row, uint32_t node) {
     RowShape shape = { .rank = 1, .dim = { model_type(row->m, node)->dim[0] } };
-    return far(row, node, route_load(row, node, WHAT_ROW_OF_SLOT, &shape), 0, -1, INT32_MAX);
+    uint32_t val = far(row, node, route_load(row, node, WHAT_ROW_OF_SLOT, &shape), 0, -1, INT32_MAX);
+    if (!val || model_at(row->m, node)->n_args < 3) return val;
+    uint32_t rest = arg_of(row, node, 2);
+    if (!rest || at(row, rest)->op != ROW_LOAD)
+        return fail(row, node, "what further rounds give must be loaded");
+    at(row, val)->rest = rest;
+    return val;
 }
 
 static uint32_t build_shift(Row *row, uint32_t node) {
@@ -622,6 +628,10 @@ static void build_store(Row *row, uint32_t store) {
     }
     if (s->partial && s->dtype != DTYPE_F32) {
         fail(row, node, "partial records are f32");
+        return;
+    }
+    if (s->some && model_at(row->m, node)->op != OP_COLLECT) {
+        fail(row, node, "only what a collect gives is stored in part");
         return;
     }
     if (s->apart && find_load(row, WHAT_ROW_OF_SLOT, model_arg(row->m, node, 1)) < 0) {

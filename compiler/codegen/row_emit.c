@@ -102,7 +102,8 @@ static void store_rows(Emit *em, uint32_t store, Index index, const char *x) {
 
 /* Puts ----------------------------------------------------------------------------------------- */
 
-// A dispatch whose rows lie apart: choice k of the row goes where the route says. Lanes run along
+// A dispatch whose rows lie apart: choice k of the row goes where the route says. Or a collect of which only
+// what has a row is stored: choice k goes to its own place, or nowhere. Lanes run along
 // features, where a choice's address is found once for all of them (p), or along choices or rows.
 typedef struct Put {
     const RowStore *store;
@@ -111,11 +112,16 @@ typedef struct Put {
     int64_t features;
 } Put;
 
+static bool is_put(const RowStore *s) {
+    return s->apart || s->some;
+}
+
 static Put put_of(const Emit *em, uint32_t store) {
     const RowBody *b = em->row->body;
     const RowStore *s = &b->stores[store];
-    uint32_t x = model_arg(em->row->m, s->node, 0), route = model_arg(em->row->m, s->node, 1);
-    Put put = { s, 0, model_type(em->row->m, x)->dim[0], type_features(model_type(em->row->m, s->node)) };
+    uint32_t x = s->some ? s->node : model_arg(em->row->m, s->node, 0), route = model_arg(em->row->m, s->node, 1);
+    Put put = { .store = s, .choices = model_type(em->row->m, x)->dim[0] };
+    put.features = type_features(model_type(em->row->m, x)) / put.choices;
     while (b->loads[put.ids].what != WHAT_ROW_OF_SLOT || b->loads[put.ids].node != route) put.ids++;
     return put;
 }
@@ -129,18 +135,37 @@ static void open_puts(Emit *em, int axis) {
     const RowLoop *l = &em->row->loops[em->loop];
     for (uint32_t i = 0; i < em->row->n_sinks; i++) {
         const RowSink *sink = &em->row->sinks[i];
-        if (!em->row->body->stores[sink->store].apart) continue;
+        if (!is_put(&em->row->body->stores[sink->store])) continue;
         Put put = put_of(em, sink->store);
         if (!is_along_features(em, &put) || axis != (put.choices > 1)) continue;
         for (uint32_t t = 0; t < l->n_tasks; t++) {
             if (l->tasks[t].val != sink->val) continue;
             const char *type = emit_dtype(put.store->dtype),
                        *id = emit_text(em, "r%d[%s]", put.ids, axis ? em->axes[0].var : "0");
+            if (put.store->some) {
+                emit_line(em, "%s *const p%u = %s < 0 ? 0 : w%u + %s * %lldL;", type, sink->store, id, sink->store,
+                          axis ? em->axes[0].var : "0", (long long)put.features);
+                continue;
+            }
             emit_line(em, "%s *const p%u = %s < 0 ? 0 : (%s *)s%u[%s / %lld] + %s %% %lld * %lldL;", type,
                       sink->store, id, type, sink->store, id, (long long)put.store->apart, id,
                       (long long)put.store->apart, (long long)put.features);
         }
     }
+}
+
+// As if all slots were rows of one rank, this one; those without a row, `rows` below 0, go nowhere.
+static void store_some(Emit *em, const Put *put, const char *access, const char *choice, const char *feature,
+                       const char *rows, const char *x, const char *n) {
+    const char *first = em->row->by_rows ? emit_text(em, "(vi_splat((int32_t)row) + vi_iota()) * %d + (int32_t)(%s)",
+                                                     put->choices, choice)
+                                         : emit_text(em, "vi_splat((int32_t)(row * %d + (%s))) + vi_iota()",
+                                                     put->choices, choice);
+    emit_line(em, "{");
+    emit_line(em, "    const int64_t here = (int64_t)s%u;", (unsigned)(put->store - em->row->body->stores));
+    emit_line(em, "    %s_put_apart(&here, %d, %s, vi_select(%s >= 0, %s, vi_splat(-1)), %lld, %s, %s);", access,
+              INT32_MAX, feature, rows, first, (long long)put->features, x, n);
+    emit_line(em, "}");
 }
 
 static void store_apart(Emit *em, const Place *place, uint32_t store, const RowShape *space,
@@ -162,6 +187,10 @@ static void store_apart(Emit *em, const Place *place, uint32_t store, const RowS
     const char *rows = em->row->by_rows ? emit_text(em, "vi_load_by(l%d + row * %d + %s, %d, n)", put.ids,
                                                     put.choices, choice.text, put.choices)
                                         : emit_text(em, "vi_load_n(r%d + %s, %s)", put.ids, choice.text, n);
+    if (put.store->some) {
+        store_some(em, &put, access, choice.text, feature.text, rows, x, n);
+        return;
+    }
     emit_line(em, "%s_put_apart(s%u, %lld, %s, %s, %lld, %s, %s);", access, store,
               (long long)put.store->apart, feature.text, rows, (long long)put.features, x, n);
 }
@@ -183,7 +212,7 @@ static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *spa
     }
     for (uint32_t i = 0; i < em->row->n_sinks; i++) {
         if (em->row->sinks[i].val != val) continue;
-        if (em->row->body->stores[em->row->sinks[i].store].apart)
+        if (is_put(&em->row->body->stores[em->row->sinks[i].store]))
             store_apart(em, place, em->row->sinks[i].store, space, stride, name);
         else if (em->row->by_rows)
             store_rows(em, em->row->sinks[i].store, index, name);

@@ -361,8 +361,15 @@ static int64_t apart_of(const Emit *em, uint32_t base) {
     return b->op == ROW_LOAD ? em->row->body->loads[b->load].apart : 0;
 }
 
+// Where the row's own value of a collect's rest lies.
+static Index rest_index(Emit *em, const Place *place, uint32_t val) {
+    int64_t stride[MAX_RANK];
+    row_major(&at(em, val)->shape, stride);
+    return emit_index(em, place, &at(em, val)->shape, stride, 0);
+}
+
 // One row for all lanes: an address, then an ordinary read.
-static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index index,
+static const char *pick_row(Emit *em, const Place *place, uint32_t val, const char *pointer, Index index,
                             const char *const *ids) {
     const RowVal *v = at(em, val), *base = at(em, v->far.base);
     emit_line(em, "const int64_t i%u = %s;", val, first_lane(em, ids[0]));
@@ -379,8 +386,30 @@ static const char *pick_row(Emit *em, uint32_t val, const char *pointer, Index i
     const char *row = apart ? emit_text(em, "%s %% %lld", id, (long long)apart) : id;
     const char *start =
         emit_text(em, "(%s + %s * %lld%s)", pointer, row, (long long)v->step, second);
-    return emit_text(em, "%s ? %s : %s_splat(0)", inside(em, id, v->limit, false),
-                     read_features(em, base, start, index), emit_v(v));
+    const char *none = emit_text(em, "%s_splat(0)", emit_v(v));
+    if (v->rest) {
+        const RowVal *rest = at(em, v->rest);
+        none = emit_text(em, "%s < -1 ? %s : %s", id,
+                         read_features(em, rest, pointer_of(em, v->rest), rest_index(em, place, val)), none);
+    }
+    return emit_text(em, "%s ? %s : %s", inside(em, id, v->limit, false),
+                     read_features(em, base, start, index), none);
+}
+
+// Lanes whose rows are of further rounds take their own, the others `x`.
+static const char *pick_rest(Emit *em, const Place *place, uint32_t val, const char *ids, const char *x) {
+    const RowVal *v = at(em, val), *rest = at(em, v->rest);
+    if (!v->rest) return x;
+    Index index = rest_index(em, place, val);
+    bool rows = em->row->by_rows;
+    long long features = (long long)emit_load_features(em->row, rest->load);
+    const char *start = rows ? emit_text(em, "l%u + row * %lld + %s", rest->load, features, index.text)
+                             : emit_text(em, "%s + %s", pointer_of(em, v->rest), index.text),
+               *where = rows ? emit_text(em, "vi_iota() * %lld", features)
+                             : emit_text(em, "vi_iota() * %lld", (long long)index.lane),
+               *live = rows || em->tail ? " & live" : "";
+    return emit_text(em, "%s_select(%s < -1, %s_pick(%s, vi_splat(0), 0, %s, (%s < -1)%s, %s), %s)", emit_v(v), ids,
+                     access_of(em, rest), start, where, ids, live, em->tail || rows ? "n" : "LANES", x);
 }
 
 static const char *pick_lanes(Emit *em, uint32_t val, uint32_t base, Index index,
@@ -440,11 +469,12 @@ static const char *pick(Emit *em, const Place *place, uint32_t val) {
             emit_text(em, "%s_select(%s, %s, %s_splat(0))", emit_v(v), mask, x, emit_v(v)));
     }
     Index index = emit_index(em, place, &v->shape, v->far.stride, v->far.offset);
-    if (!same) return emit_define(em, val, pick_lanes(em, val, base, index, ids));
+    if (!same)
+        return emit_define(em, val, pick_rest(em, place, val, ids[0], pick_lanes(em, val, base, index, ids)));
     const char *pointer = v->near || at(em, base)->op != ROW_LOAD
                               ? pointer_of(em, base)
                               : emit_text(em, "l%u", at(em, base)->load);
-    return emit_define(em, val, pick_row(em, val, pointer, index, ids));
+    return emit_define(em, val, pick_row(em, place, val, pointer, index, ids));
 }
 
 // The number of the row attr.k earlier, -1 where it is not of the same document.

@@ -9,7 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
-    "reduce", "fold", "count", "route_ranks", "blocks", "move",
+    "reduce", "fold", "count", "route_ranks", "blocks", "move", "round",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */
@@ -41,6 +41,7 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "turned", d->turned);
     size(out, "capacity", d->capacity);
     size(out, "way", d->way);
+    size(out, "rounds", d->rounds);
     if (d->drops) text_printf(out, " drops %llx", (unsigned long long)d->stream);
     for (int32_t i = 0; d->owner && i < d->experts; i++)
         text_printf(out, i ? ",%d" : " owner %d", d->owner[i]);
@@ -179,6 +180,7 @@ static void describe_body(const RowBody *b, Text *out) {
         text_printf(out, "store %s%s%s%s", dtype_name(s->dtype), s->partial ? " partial" : "",
                     s->add ? " add" : "", s->operand ? " operand" : "");
         if (s->apart) text_printf(out, " apart %lld", (long long)s->apart);
+        if (s->some) text_add(out, " some");
         operand(&numbers, m, s->node, out);
         for (int k = 0; s->apart && k < 2; k++)
             operand(&numbers, m, model_arg(m, s->node, k), out);

@@ -27,6 +27,8 @@
 //   count       r ids, w counts                                                   rows top_k experts ranks
 //   route_ranks r ids, r counts, [r index, r scalars, r labels, a load, a dropped,] w row_of_slot, w offsets
 //                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
+//               [, w starts, w numbers, w rounds]                               rounds
+//   round       r table, r starts, r number, w row_of_slot, w offsets             rows top_k experts ranks capacity
 //   blocks      r all, r counts, w there, w token, w put, w back, w get, w place  rows top_k ranks each capacity
 //               (ranks: nodes; each: ranks of a node; CPU only, as is move)
 //   move        r x, r table, w y              (x or y may lie on several ranks)  rows top_k n each capacity way, x
@@ -76,7 +78,8 @@
 typedef enum Family {
     FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
-    FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, FAMILY_BLOCKS, FAMILY_MOVE, N_FAMILIES
+    FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, FAMILY_BLOCKS, FAMILY_MOVE,
+    FAMILY_ROUND, N_FAMILIES
 } Family;
 extern const char *const family_name[N_FAMILIES];
 
@@ -97,7 +100,7 @@ typedef enum RowWhat {
     WHAT_OFFSETS,     // i32 [experts + 1] of the group's route; every R group has it: rows past
                       // offsets[experts] do not exist, partial records of tiles without rows are zero
     WHAT_SLOT_OF_ROW, // i32 [R]: token * top_k + choice; dispatch reads through it
-    WHAT_ROW_OF_SLOT, // i32 [T, top_k]: row or -1; collect reads through it
+    WHAT_ROW_OF_SLOT, // i32 [T, top_k]: row, -1, or below: of a further round; collect reads through it
     WHAT_ACC,         // fp32 accumulators of the contraction this program is the `post` of
 } RowWhat;
 
@@ -109,7 +112,8 @@ enum { SUMSQ_TILE = 65536 }; // numbers per partial of the gradient norm: part o
 // table, dispatch's and collect's x, shift's x) is read at any row, so it is always a load, or a chain of
 // views over one load; the same load may not also be used as the same row.
 // `apart`: the value lies on all ranks of a group, so many rows on each; the parameter is a plan's table of
-// int64 addresses. Of a load: x of a collect only. 0: it lies here.
+// int64 addresses. Of a load: x of a collect only. 0: it lies here. A collect with a third operand takes what has
+// its row in a further round from that, at the same row.
 typedef struct RowLoad { uint32_t node; uint8_t what, dtype; int32_t partials; int64_t apart; } RowLoad;
 typedef struct RowStore {
     uint32_t node;
@@ -119,6 +123,7 @@ typedef struct RowStore {
     bool operand;            // of a `pre`: the left operand of the contraction
     int64_t apart;           // node is a dispatch whose rows lie apart (RowLoad): the program is over tokens
                              // and stores, for every choice, the operand where WHAT_ROW_OF_SLOT says
+    bool some;               // node is a collect: only choices that have a row are stored
 } RowStore;
 
 typedef struct RowBody {
@@ -144,6 +149,7 @@ typedef struct KernelDesc {
     int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
     int64_t capacity;             // rows of a rank
     uint8_t way;                  // MoveWay
+    int32_t rounds;               // of route_ranks: further ones there may be
     bool drops;                   // more may be asked for; `stream` feeds the hash that says what stays
     uint64_t stream;
     const int32_t *owner;         // rank by expert; NULL: expert e on rank e / (experts / ranks)

@@ -39,6 +39,8 @@ typedef struct Layout {
     int32_t microbatch;           // sequences; 0: the run's
     double capacity;              // rows of a rank over its even share; 0: what the spec says,
                                   // INFINITY: none is dropped
+    double round;                 // if none is: rows of a rank in one round over its even share; INFINITY: there
+                                  // is but one, which has room for all
     int32_t *placement;           // [layers][experts]: the rank of axis ep that holds it, count / ep on each;
     int32_t experts;              // row length of placement. NULL: expert e on rank e / (count / ep)
     LayoutPrecision *precision;   // rules of a file, in its order; the model they were read for has them
@@ -80,7 +82,7 @@ enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SE
 
 // X(name, kind, member, largest number, choices, what it says). The kind says how a value is written:
 // SIZE a whole number from 1, CHOICE a word, COUNTS whole numbers with ':' between, POLICY a word or one
-// word per layer with ':' between, CAPACITY a number or "dropless".
+// word per layer with ':' between, ROOM a number or a word for infinity.
 #define LAYOUT_FIELDS(X)                                                                           \
     X(pp, SIZE, pp, LAYOUT_MOST_STAGES, "", "pipeline stages")                                     \
     X(dp, SIZE, dp, LAYOUT_MOST_RANKS, "", "ranks of a stage; they divide the sequences")          \
@@ -96,8 +98,10 @@ enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SE
       "sequences that a rank computes at once")                                                    \
     X(recompute, POLICY, recompute, 0, "cheap|none|block",                                         \
       "what backward computes again, of all layers or of each")                                    \
-    X(capacity, CAPACITY, capacity, 1 << 20, "",                                                   \
+    X(capacity, ROOM, capacity, 1 << 20, "dropless",                                                 \
       "room for rows over the even share of a rank, or dropless; the spec's if not given")         \
+    X(round, ROOM, round, 1 << 20, "whole",                                                        \
+      "if dropless: room of one round; what does not fit comes in further ones")                   \
     X(transport, CHOICE, transport, 0, "rows|blocks",                                              \
       "how rows reach experts: one by one into memory; between nodes in blocks")                   \
     X(node, SIZE, node, LAYOUT_MOST_RANKS, "",                                                     \

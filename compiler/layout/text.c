@@ -5,11 +5,12 @@
 // Invariant: print(parse(x)) parses to the same layout and prints the same text.
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "compiler/layout/private.h"
 
-typedef enum FieldKind { FIELD_SIZE, FIELD_CHOICE, FIELD_COUNTS, FIELD_POLICY, FIELD_CAPACITY } FieldKind;
+typedef enum FieldKind { FIELD_SIZE, FIELD_CHOICE, FIELD_COUNTS, FIELD_POLICY, FIELD_ROOM } FieldKind;
 
 static const struct {
     FieldKind kind;
@@ -132,18 +133,20 @@ static Status set_policy(Layout *layout, Arena *arena, LayoutField field, const 
     return OK;
 }
 
-static Status set_capacity(Layout *layout, LayoutField field, const char *value) {
-    static const char expected[] = "a number above 0, or dropless";
-    if (!strcmp(value, "dropless")) {
-        layout->capacity = INFINITY;
+// A number above 0, or the field's word for infinity.
+static Status set_room(Layout *layout, LayoutField field, const char *value) {
+    double *to = member(layout, field);
+    char expected[64], *end;
+    if (!strcmp(value, fields[field].choices)) {
+        *to = INFINITY;
         return OK;
     }
-    char *end;
     double number = strtod(value, &end);
     bool spelled = end != value && !*end && strspn(value, "+-.0123456789eE") == strlen(value);
+    snprintf(expected, sizeof expected, "a number above 0, or %s", fields[field].choices);
     if (!spelled || !(number > 0) || number > (double)fields[field].most)
         return wrong_value(field, value, expected);
-    layout->capacity = number;
+    *to = number;
     return OK;
 }
 
@@ -153,7 +156,7 @@ Status layout_set(Layout *layout, Arena *arena, LayoutField field, const char *v
     case FIELD_CHOICE: return read_choice(field, value, member(layout, field));
     case FIELD_COUNTS: return set_counts(layout, arena, field, value);
     case FIELD_POLICY: return set_policy(layout, arena, field, value);
-    case FIELD_CAPACITY: return set_capacity(layout, field, value);
+    case FIELD_ROOM: return set_room(layout, field, value);
     }
     return OK;
 }
@@ -232,7 +235,7 @@ bool layout_leaves_out(const Layout *layout, LayoutField field) {
     }
     case FIELD_COUNTS: return !layout->stages;
     case FIELD_POLICY: return !layout->layer_recompute && layout->recompute == single.recompute;
-    case FIELD_CAPACITY: return layout->capacity == 0;
+    case FIELD_ROOM: return *(double *)member(layout, field) == *(double *)member(&single, field);
     }
     return true;
 }
@@ -254,9 +257,9 @@ void layout_print_value(const Layout *layout, LayoutField field, Text *out) {
             text_printf(out, "%s%s", i ? ":" : "",
                         choice_word(field, layout->layer_recompute[i], word));
         break;
-    case FIELD_CAPACITY:
-        if (isinf(layout->capacity)) text_add(out, "dropless");
-        else text_add_decimal(out, layout->capacity);
+    case FIELD_ROOM:
+        if (isinf(*(double *)member(layout, field))) text_add(out, fields[field].choices);
+        else text_add_decimal(out, *(double *)member(layout, field));
         break;
     }
 }
@@ -279,7 +282,7 @@ static void value_form(LayoutField field, Text *out) {
     case FIELD_CHOICE: text_add(out, fields[field].choices); break;
     case FIELD_COUNTS: text_add(out, "N:N:..."); break;
     case FIELD_POLICY: text_printf(out, "%s", fields[field].choices); break;
-    case FIELD_CAPACITY: text_add(out, "X|dropless"); break;
+    case FIELD_ROOM: text_printf(out, "X|%s", fields[field].choices); break;
     }
 }
 

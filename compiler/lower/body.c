@@ -99,7 +99,7 @@ static void visit_args(Build *b, uint32_t n) {
             visit_indexed(b, arg, apart);
         else if (node->op == OP_DISPATCH)
             add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
-        else if (node->op == OP_COLLECT)
+        else if (node->op == OP_COLLECT && i == 1)
             add_load(b, WHAT_ROW_OF_SLOT, arg, row_of_slot(b, arg));
         else
             visit(b, arg);
@@ -176,6 +176,15 @@ static void store_put(Build *b, uint32_t n) {
     b->stores[b->n_stores - 1].apart = lower_capacity(l, route);
 }
 
+// What comes back in a further round: the others' places are left alone.
+static void store_some(Build *b, uint32_t n) {
+    Kernel *kernel = &b->l->kernels[b->kernel];
+    visit(b, n);
+    add_store(b, n, lower_value(b->l, n), false, false);
+    kernel->binds[kernel->n_binds - 1].some = true;
+    b->stores[b->n_stores - 1].some = true;
+}
+
 static uint32_t effect_buffer(Lower *l, uint32_t effect) {
     const Node *node = model_at(l->m, effect);
     switch (node->op) {
@@ -211,6 +220,8 @@ static void store_unit(Build *b, uint32_t u) {
         add_store(b, n, lower_value(l, n | READ_STORED), false, false);
     } else if (l->info[n].put) {
         store_put(b, n);
+    } else if (l->m->nodes[n].op == OP_COLLECT && l->m->nodes[n].round) {
+        store_some(b, n);
     } else if (unit->stored || l->info[n].into) {
         visit(b, n);
         add_store(b, n, lower_value(l, n), false, false);

@@ -55,6 +55,10 @@ static void set_route(const Lower *l, Buffer *buffer) {
         set_dims(buffer, 1, (int64_t[]){ lower_rows(l, &rows) });
     else if (buffer->kind == BUFFER_COUNTS)
         set_dims(buffer, 2, (int64_t[]){ lower_ep(l), 1 + model_experts(l->m, &rows) });
+    else if (buffer->kind == BUFFER_NUMBERS)
+        set_dims(buffer, 1, (int64_t[]){ lower_rounds(l, buffer->node) });
+    else if (buffer->kind == BUFFER_ROUNDS)
+        set_dims(buffer, 1, (int64_t[]){ buffer->k ? lower_ep(l) : 1 });
     else
         set_dims(buffer, 1, (int64_t[]){ lower_experts(l, &rows) + 1 });
 }
@@ -100,6 +104,8 @@ static const Region region_of[] = {
     [BUFFER_OFFSETS] = REGION_act,     [BUFFER_SPARE] = REGION_act,
     [BUFFER_COUNTS] = REGION_act,      [BUFFER_TABLE] = REGION_act,
     [BUFFER_SENT] = REGION_act,        [BUFFER_BACK] = REGION_act,
+    [BUFFER_STARTS] = REGION_act,      [BUFFER_NUMBERS] = REGION_act,
+    [BUFFER_ROUNDS] = REGION_act,
     [BUFFER_PARAM] = REGION_weights,   [BUFFER_GRADIENT] = REGION_grads,
     [BUFFER_TOTAL] = REGION_totals,    [BUFFER_OUTPUT] = REGION_io,
     [BUFFER_METRIC] = REGION_io,       [BUFFER_INPUT] = REGION_io,
@@ -143,6 +149,9 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     case BUFFER_ROW_OF_SLOT:
     case BUFFER_SLOT_OF_ROW:
     case BUFFER_COUNTS:
+    case BUFFER_STARTS:
+    case BUFFER_NUMBERS:
+    case BUFFER_ROUNDS:
     case BUFFER_OFFSETS: set_route(l, buffer); break;
     case BUFFER_TABLE:
     case BUFFER_SENT:

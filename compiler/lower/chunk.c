@@ -196,6 +196,7 @@ bool pass_chunk(Lower *l) {
     find_sets(l);
     for (uint32_t i = 0; i < l->n_repeats; i++) {
         Repeat *repeat = &l->repeats[i];
+        if (repeat->count || !repeat->n) continue; // rounds.c
         int64_t rows = rows_of_piece(l, l->kernels[repeat->kernels[0]].desc.n);
         if (rows && rows < l->tokens && can_repeat(l, repeat))
             cut_set(l, i, rows);

@@ -155,6 +155,10 @@ static void describe_embed_w(Lower *l, uint32_t kernel, uint32_t n) {
 /* Moves ---------------------------------------------------------------------------------------- */
 
 static void describe_route(Lower *l, uint32_t kernel, uint32_t n) {
+    if (l->m->nodes[n].n_args > 1) {
+        describe_round(l, kernel, n);
+        return;
+    }
     if (lower_ep(l) > 1) {
         describe_route_ranks(l, kernel, n, operand(l, n, 0));
         return;
@@ -309,6 +313,7 @@ bool pass_describe(Lower *l) {
     lower_order_transfers(l);
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
     if (!l->trial) describe_sharded(l);
+    describe_rounds(l);
     return true;
 }
 

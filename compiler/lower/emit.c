@@ -125,6 +125,9 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
         [BUFFER_SLOT_OF_ROW] = ".slot_of_row",
         [BUFFER_OFFSETS] = ".offsets",
         [BUFFER_COUNTS] = ".counts",
+        [BUFFER_STARTS] = ".starts",
+        [BUFFER_NUMBERS] = ".numbers",
+        [BUFFER_ROUNDS] = ".rounds",
         [BUFFER_SPARE] = ".unread",
         [BUFFER_PACKED_VALUE] = ".packed",
     };
@@ -250,6 +253,7 @@ static const Bind *bind_at(const Lower *l, const Kernel *kernel, uint32_t i) {
 }
 
 static uint8_t mode_of(const Bind *bind) {
+    if (bind->some) return OPERAND_SOME;
     if (!bind->remote) return bind->mode;
     return bind->mode == OPERAND_WRITE ? OPERAND_PUT : OPERAND_GET;
 }
@@ -284,7 +288,8 @@ static void emit_repeats(Lower *l, PlanProgram *program) {
         const Repeat *repeat = kernel->repeat ? &l->repeats[kernel->repeat - 1] : NULL;
         if (!repeat || repeat->kernels[0] != l->order[t]) continue;
         *ARENA_PUSH(l->plan->arena, program->repeats, program->n_repeats, program->cap_repeats) =
-            (PlanRepeat){ (int32_t)t, (int32_t)repeat->n, repeat->trip };
+            (PlanRepeat){ (int32_t)t, (int32_t)repeat->n, repeat->trip,
+                          repeat->count ? l->buffers[repeat->count - 1].plan : 0 };
     }
 }
 

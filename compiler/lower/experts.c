@@ -8,6 +8,8 @@
 //
 //   count -> @exchange ep -> route_ranks -> put .. @barrier .. experts .. @barrier .. get
 //
+// Without drops a layout may give a rank rows for a round only: rounds.c has what becomes of the others.
+//
 // Barriers are no kernels of the graph: the scheduler asks, before it runs a kernel, whether ranks must
 // have met since what has run, and lets everything else go first. So what does not depend on other
 // ranks fills the time until the last of them comes, and all that waits for a meeting shares it.
@@ -39,9 +41,15 @@ static double capacity_of(const Lower *l, uint32_t route) {
 int64_t lower_capacity(const Lower *l, uint32_t route) {
     int64_t most = most_rows(l, route), even = most / lower_ep(l);
     double factor = capacity_of(l, route);
+    if (factor <= 0 && isfinite(l->layout->round)) factor = l->layout->round; // 0: one for all
     if (factor <= 0 || factor * (double)even >= (double)most) return most;
     // Factors are fp32 numbers: 1.1 of 10 rows is 11, not 12.
     return max_i64((int64_t)ceil(factor * (double)even * (1 - 0x1p-23)), 1);
+}
+
+int32_t lower_rounds(const Lower *l, uint32_t route) {
+    bool drops = capacity_of(l, route) > 0 || lower_ep(l) == 1;
+    return drops ? 0 : (int32_t)(div_up(most_rows(l, route), lower_capacity(l, route)) - 1);
 }
 
 bool lower_check_route(Lower *l, uint32_t n) {
@@ -58,10 +66,16 @@ bool lower_check_route(Lower *l, uint32_t n) {
         lower_fail(l, n, "route: expected experts in equal numbers on %d ranks of ep, got %d", ep, experts);
         return false;
     }
-    if (lower_capacity(l, n) * ep > INT32_MAX) {
-        lower_fail(l, n, "route: expected at most %d rows on all ranks of ep, got %lld", INT32_MAX,
-                   (long long)(lower_capacity(l, n) * ep));
+    int64_t places = lower_capacity(l, n) * (lower_rounds(l, n) + 1) * ep; // of all rounds
+    if (places > INT32_MAX - 2) {
+        lower_fail(l, n, "route: expected at most %d rows on all ranks of ep, got %lld", INT32_MAX - 2,
+                   (long long)places);
         diag_hint(l->from, "a smaller microbatch, or a capacity factor");
+        return false;
+    }
+    if (lower_rounds(l, n) && lower_in_blocks(l)) {
+        lower_fail(l, n, "route: no plan moves rows of further rounds in blocks");
+        diag_hint(l->from, "transport=rows, or round=whole, which has room for all rows at once");
         return false;
     }
     return true;
@@ -107,6 +121,21 @@ static void bind_drops(Lower *l, uint32_t kernel, uint32_t n) {
     lower_bind(l, kernel, "dropped", lower_buffer(l, BUFFER_METRIC, 0, dropped), OPERAND_ADD);
 }
 
+// How often more rounds are asked for, as all ranks know it: what the repeats of the route are counted by. They
+// tell each other when the first round's rows have been put, where they would meet anyway.
+static void bind_rounds(Lower *l, uint32_t kernel, uint32_t n) {
+    SegmentKind segment = (SegmentKind)l->kernels[kernel].segment;
+    uint32_t own = lower_buffer(l, BUFFER_ROUNDS, n, 0), all = lower_buffer(l, BUFFER_ROUNDS, n, 1);
+    l->kernels[kernel].desc.rounds = lower_rounds(l, n);
+    lower_bind(l, kernel, "starts", lower_buffer(l, BUFFER_STARTS, n, 0), OPERAND_WRITE);
+    lower_bind(l, kernel, "numbers", lower_buffer(l, BUFFER_NUMBERS, n, 0), OPERAND_WRITE);
+    lower_bind(l, kernel, "rounds", own, OPERAND_WRITE);
+    uint32_t gather = lower_add_crossing(l, segment, l->kernels[kernel].depth, PLAN_gather, GROUP_ep);
+    l->kernels[gather].node = n;
+    lower_bind(l, gather, "from", own, OPERAND_READ);
+    lower_bind(l, gather, "to", all, OPERAND_WRITE);
+}
+
 void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids) {
     Type rows = { .row = ROW_R, .route = n };
     SegmentKind segment = (SegmentKind)l->kernels[kernel].segment;
@@ -132,10 +161,30 @@ void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids) {
     l->kernels[kernel].desc = desc;
     lower_bind(l, kernel, "ids", ids, OPERAND_READ);
     lower_bind(l, kernel, "counts", all, OPERAND_READ);
-    if (desc.capacity < most_rows(l, n)) bind_drops(l, kernel, n);
+    if (desc.capacity < most_rows(l, n) && !lower_rounds(l, n)) bind_drops(l, kernel, n);
     lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
     lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
+    if (lower_rounds(l, n)) bind_rounds(l, kernel, n);
     if (lower_in_blocks(l)) blocks_describe_route(l, segment, depth, n);
+}
+
+void describe_round(Lower *l, uint32_t kernel, uint32_t n) {
+    uint32_t route = model_arg(l->m, n, 1);
+    Type rows = { .row = ROW_R, .route = n };
+    KernelDesc *d = &l->kernels[kernel].desc;
+    *d = (KernelDesc){ .family = FAMILY_ROUND,
+                       .rows = l->tokens,
+                       .top_k = model_top_k(l->m, &rows),
+                       .experts = model_experts(l->m, &rows),
+                       .ranks = lower_ep(l),
+                       .capacity = lower_capacity(l, n),
+                       .loc = l->m->nodes[n].loc };
+    lower_bind(l, kernel, "table", lower_buffer(l, BUFFER_ROW_OF_SLOT, route, 0), OPERAND_READ);
+    lower_bind(l, kernel, "starts", lower_buffer(l, BUFFER_STARTS, route, 0), OPERAND_READ);
+    lower_bind(l, kernel, "number", lower_buffer(l, BUFFER_NUMBERS, route, 0), OPERAND_READ);
+    l->kernels[kernel].binds[l->kernels[kernel].n_binds - 1].step = dtype_bytes(DTYPE_I32);
+    lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
+    lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
 }
 
 /* Meetings ------------------------------------------------------------------------------------- */
@@ -182,18 +231,41 @@ void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
     }
 }
 
+// What a counted repeat did may not have happened: what held before it may still hold.
+void meet_join(const Lower *l, Meetings *m, const Meetings *before) {
+    for (uint32_t b = 0; b < l->n_buffers; b++) m->unmet[b] |= before->unmet[b];
+    m->met = before->met;
+    m->open |= before->open;
+}
+
+static uint32_t counted_of(const Lower *l, uint32_t kernel) {
+    uint32_t repeat = l->kernels[kernel].repeat;
+    return repeat && l->repeats[repeat - 1].count ? repeat : 0;
+}
+
 // Where a buffer of sym lives beyond what this rank does with it: other ranks may put from the meeting
-// before the put on, and get until the one after the get.
+// before the put on, and get until the one after the get. Meetings in a counted repeat, which may not run,
+// count for its own kernels only.
 void meet_lives(Lower *l) {
     int32_t n = (int32_t)l->n_kernels;
     int32_t *before = ARENA_ARRAY(l->arena, int32_t, n + 1), *after = ARENA_ARRAY(l->arena, int32_t, n + 1);
     for (int s = 0; s < N_SEGMENTS; s++) {
         int32_t first = l->segment_first[s], end = l->segment_first[s + 1];
-        for (int32_t t = first, last = first; t < end; t++) {
+        uint32_t inside = 0;
+        for (int32_t t = first, last = first, outside = first; t < end; t++) {
+            uint32_t repeat = counted_of(l, l->order[t]);
+            if (inside && repeat != inside) last = outside;
+            if (repeat != inside) outside = last;
+            inside = repeat;
             before[t] = last;
             if (meets(l, &l->kernels[l->order[t]])) last = t;
         }
-        for (int32_t t = end - 1, next = end; t >= first; t--) {
+        inside = 0;
+        for (int32_t t = end - 1, next = end, outside = end; t >= first; t--) {
+            uint32_t repeat = counted_of(l, l->order[t]);
+            if (inside && repeat != inside) next = outside;
+            if (repeat != inside) outside = next;
+            inside = repeat;
             after[t] = max_i64(next - 1, t);
             if (meets(l, &l->kernels[l->order[t]])) next = t;
         }
@@ -202,9 +274,10 @@ void meet_lives(Lower *l) {
         const Kernel *kernel = &l->kernels[k];
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
+            int32_t from = before[kernel->time], to = after[kernel->time];
             if (!kernel->binds[i].remote) continue;
-            if (kernel->binds[i].mode == OPERAND_WRITE) buffer->first = before[kernel->time];
-            else if (after[kernel->time] > buffer->last) buffer->last = after[kernel->time];
+            if (kernel->binds[i].mode == OPERAND_WRITE && from < buffer->first) buffer->first = from;
+            if (kernel->binds[i].mode != OPERAND_WRITE && to > buffer->last) buffer->last = to;
         }
     }
 }

@@ -67,6 +67,7 @@ static bool may_join(const Lower *l, const Unit *a, const Unit *b) {
         if (l->m->nodes[both[i]->node].op == OP_UPDATE) return false;
         if (l->info[both[i]->node].gathered) return false;
     }
+    if (l->m->nodes[a->node].round != l->m->nodes[b->node].round) return false;
     return a->segment == b->segment && a->depth == b->depth && a->row == b->row && a->route == b->route;
 }
 

@@ -22,6 +22,8 @@ static const Pass passes[] = {
     { 'p', "precision", pass_precision, dump_model },
     // Changes what backward reads: before anything is cloned.
     { 'l', "loss", pass_loss, dump_model },
+    // Before recompute, which sees to what its clones read in backward.
+    { 'o', "rounds", pass_rounds, dump_model },
     // Clones nodes, so nothing may be known by number yet.
     { 'r', "recompute", pass_recompute, dump_model },
     // Before buffers exist: decides which values need one.

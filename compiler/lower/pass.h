@@ -94,6 +94,9 @@ typedef enum BufferKind {
     BUFFER_TABLE,       // of a route; k: BlocksTable
     BUFFER_SENT,        // of a dispatch in blocks; k: BlocksStage
     BUFFER_BACK,        // of what a collect reads, in blocks; k: segment * N_BLOCKS_STAGES + BlocksStage
+    BUFFER_STARTS,      // of a route in rounds: first rows of own experts, over all rounds
+    BUFFER_NUMBERS,     // of a route in rounds: 1, 2, ..
+    BUFFER_ROUNDS,      // of a route: how many further rounds; k: 0 own, 1 of all ranks
     BUFFER_RANGE,       // k: index in l->ranges
     BUFFER_PACKED,      // of a parameter's node; k: index in shared->packs
     BUFFER_PACKED_VALUE // of any other node, for one segment; k: index in l->packs
@@ -130,6 +133,7 @@ typedef struct Bind {
     int64_t step;   // bytes per trip of the kernel's repeat
     int64_t offset, bytes; // a part of the buffer, if bytes are not 0
     bool remote;    // a put or a get, on all ranks of lower_reach
+    bool some;      // writes rows that a table names
 } Bind;
 
 // Numbers (f32) that belong to no node; `offset` of those that are not placed.
@@ -184,10 +188,12 @@ typedef struct Kernel {
     uint32_t repeat; // index in l->repeats + 1, or 0
 } Kernel;
 
-// Kernels that run over pieces of their rows, together: in this order, `trip` times.
+// Kernels that run over pieces of their rows, together: in this order, `trip` times. Or a set of rounds.c:
+// as often as it is counted.
 typedef struct Repeat {
     uint32_t *kernels, n, cap;
     int32_t trip;
+    uint32_t count; // buffer, + 1; the first kernel comes first, the others as the scheduler finds best
 } Repeat;
 
 typedef struct Lower {
@@ -219,6 +225,7 @@ typedef struct Lower {
     PlanRow *rows;         // in order; segments are SegmentKinds
     uint32_t n_rows;
     uint32_t *stamp; // by node: kernel index + 1 of its last visit
+    uint16_t n_rounds; // sets of rounds.c
     Repeat *repeats;
     uint32_t n_repeats, cap_repeats;
     Pack *packs; // of values
@@ -385,11 +392,13 @@ void describe_sharded(Lower *l);
 int32_t lower_ep(const Lower *l);
 int32_t lower_experts(const Lower *l, const Type *type);        // of an R or E type's route, on this rank
 int64_t lower_capacity(const Lower *l, uint32_t route);         // rows of a rank, with ep > 1
+int32_t lower_rounds(const Lower *l, uint32_t route);           // further ones there may be; 0: all rows fit, or drop
 bool lower_check_route(Lower *l, uint32_t n);
 // Rank by expert, of a layer's parameter by its name; NULL: in order.
 const int32_t *lower_owners(const Lower *l, const char *address);
 // The kernel of route n, over ranks, and what precedes it; `ids`: a buffer.
 void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids);
+void describe_round(Lower *l, uint32_t kernel, uint32_t n); // of a route with two operands
 
 // When ranks must meet, while kernels are put in order.
 enum { UNMET_PUT = 1, UNMET_WRITE = 2 };
@@ -402,7 +411,13 @@ void meet_start(Lower *l, Meetings *m);
 void meet_segment(Meetings *m);                                 // a segment begins
 bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel); // before it runs
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel);    // it runs
+void meet_join(const Lower *l, Meetings *m, const Meetings *before);
 void meet_lives(Lower *l);                                      // after other lives are known
+
+/* rounds.c: rows that do not fit into the first round */
+
+bool pass_rounds(Lower *l);
+void describe_rounds(Lower *l); // after all else is described: the sets' kernels are repeats
 
 /* blocks.c: rows between nodes */
 

@@ -175,6 +175,7 @@ static bool can_repeat(const Choice *c, uint32_t n) {
     bool rows = node->type.row == ROW_T || node->type.row == ROW_R;
     OpClass class = class_of(m, n);
     LayoutRecompute policy = policy_of(c, n);
+    if (node->round || (node->op == OP_COLLECT && node->n_args > 2)) return false; // a repeat of its own
     if (class == CLASS_VIEW || can_gather(c, n)) return true;
     if (!rows || c->kept[n] || c->far[n] || node->op == OP_TOP_K || policy == RECOMPUTE_NONE)
         return false;

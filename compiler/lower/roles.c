@@ -118,11 +118,15 @@ static bool is_float(const Lower *l, uint32_t n) {
     return true;
 }
 
-// A value that backward computes again, each reader for itself.
+// A value that backward computes again, each reader for itself. Of a further round these are what was
+// cloned of forward.
 static bool is_again(const Lower *l, uint32_t n) {
     OpClass class = class_of(l->m, n);
-    return n >= l->first_again && n < l->end_again && class != CLASS_CONTRACT &&
-           class != CLASS_INDEX;
+    const Node *node = model_at(l->m, n);
+    bool round = node->round && node->part == PART_BACKWARD && !node->of &&
+                 (class == CLASS_MAP || class == CLASS_REDUCE || class == CLASS_WHOLE);
+    return round || (n >= l->first_again && n < l->end_again && class != CLASS_CONTRACT &&
+                     class != CLASS_INDEX);
 }
 
 static Role role_of(const Lower *l, uint32_t n) {

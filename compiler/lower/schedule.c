@@ -219,12 +219,70 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
 }
 
 // Ranks meet now: an instruction that nothing in the graph asks for.
-static void meet(Scheduler *s, SegmentKind segment, int32_t time) {
+static uint32_t meet(Scheduler *s, SegmentKind segment, int32_t time) {
     Lower *l = s->l;
     uint32_t barrier = lower_add_crossing(l, segment, 0, PLAN_barrier, lower_reach(l));
     l->kernels[barrier].time = time;
     l->order[time] = barrier;
     meet_run(l, &s->meetings, barrier);
+    return barrier;
+}
+
+// Has all that the kernel needs of its repeat run?
+static bool is_next(const Scheduler *s, uint32_t kernel, const bool *done) {
+    const Lower *l = s->l;
+    const Kernel *k = &l->kernels[kernel];
+    for (uint32_t i = 0; i < k->n_binds; i++) {
+        uint32_t writer = l->buffers[k->binds[i].buffer].writer;
+        bool inside = waits_for(l, kernel, &k->binds[i]) && l->kernels[writer - 1].repeat == k->repeat;
+        if (inside && !done[writer - 1]) return false;
+    }
+    for (uint32_t i = 0; i < k->n_after; i++)
+        if (l->kernels[k->after[i]].repeat == k->repeat && !done[k->after[i]]) return false;
+    return true;
+}
+
+static bool touches_own(const Lower *l, uint32_t kernel) {
+    const Kernel *k = &l->kernels[kernel];
+    for (uint32_t i = 0; i < k->n_binds; i++)
+        if (!k->binds[i].remote && l->buffers[k->binds[i].buffer].region == REGION_sym) return true;
+    return false;
+}
+
+// The kernels of a counted repeat, and where ranks meet in it: as late as can be, so that once serves all;
+// and before the next trip's puts overwrite what this one has read.
+static void run_counted(Scheduler *s, SegmentKind segment, uint32_t index, int32_t *time) {
+    Lower *l = s->l;
+    Meetings before = { .met = s->meetings.met, .open = s->meetings.open };
+    before.unmet = arena_alloc(l->arena, l->n_buffers);
+    memcpy(before.unmet, s->meetings.unmet, l->n_buffers);
+    uint32_t n = l->repeats[index - 1].n, *kernels = ARENA_ARRAY(l->arena, uint32_t, n), *order = NULL, at = 0, cap = 0;
+    memcpy(kernels, l->repeats[index - 1].kernels, sizeof *kernels * n);
+    bool *done = ARENA_ARRAY(l->arena, bool, l->n_kernels), open = false;
+    for (uint32_t left = n; left > 0; left--) {
+        uint32_t best = NO_KERNEL;
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t k = kernels[i];
+            if (done[k] || !is_next(s, k, done)) continue;
+            bool due = meet_is_due(l, &s->meetings, k),
+                 due_best = best != NO_KERNEL && meet_is_due(l, &s->meetings, best);
+            bool sooner = best != NO_KERNEL && l->kernels[k].late < l->kernels[best].late;
+            if (best == NO_KERNEL || (due != due_best ? due_best : sooner)) best = k;
+        }
+        if (meet_is_due(l, &s->meetings, best)) {
+            *ARENA_PUSH(l->arena, order, at, cap) = meet(s, segment, (*time)++);
+            open = false;
+        }
+        open |= touches_own(l, best);
+        run(s, best, (*time)++);
+        done[best] = true;
+        *ARENA_PUSH(l->arena, order, at, cap) = best;
+    }
+    if (open) *ARENA_PUSH(l->arena, order, at, cap) = meet(s, segment, (*time)++);
+    for (uint32_t i = 0; i < at; i++) l->kernels[order[i]].repeat = index;
+    l->repeats[index - 1].kernels = order;
+    l->repeats[index - 1].n = l->repeats[index - 1].cap = at;
+    meet_join(l, &s->meetings, &before);
 }
 
 static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
@@ -241,9 +299,13 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
         }
         uint32_t kernel = s->ready[best];
         s->ready[best] = s->ready[--s->n_ready];
+        uint32_t repeat = l->kernels[kernel].repeat;
+        if (repeat && l->repeats[repeat - 1].count) {
+            run_counted(s, segment, repeat, time);
+            continue;
+        }
         if (meet_is_due(l, &s->meetings, kernel)) meet(s, segment, (*time)++);
         run(s, kernel, (*time)++);
-        uint32_t repeat = l->kernels[kernel].repeat;
         for (uint32_t i = 1; repeat && i < l->repeats[repeat - 1].n; i++)
             run(s, l->repeats[repeat - 1].kernels[i], (*time)++);
     }
@@ -253,6 +315,7 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
 static void live_through(Lower *l, const Repeat *repeat) {
     if (!repeat->n) return;
     int32_t first = l->kernels[repeat->kernels[0]].time, last = first + (int32_t)repeat->n - 1;
+    if (repeat->count && l->buffers[repeat->count - 1].last < first) l->buffers[repeat->count - 1].last = first;
     for (uint32_t i = 0; i < repeat->n; i++) {
         const Kernel *kernel = &l->kernels[repeat->kernels[i]];
         for (uint32_t k = 0; k < kernel->n_binds; k++) {
@@ -294,8 +357,8 @@ static bool fill_lives(Lower *l) {
 bool pass_schedule(Lower *l) {
     Scheduler s = { .l = l, .waits = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels) };
     uint32_t *order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
-    // Of each kernel one meeting may precede, and one may end the program.
-    l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + 1);
+    // Of each kernel one meeting may precede, and one may end the program, or a repeat.
+    l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + l->n_repeats + 1);
     meet_start(l, &s.meetings);
     lower_list_rows(l);
     list_readers(&s);

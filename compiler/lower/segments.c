@@ -49,7 +49,8 @@ void lower_find_weights(Lower *l) {
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
         const Node *node = &m->nodes[n];
         bool total = node->op == OP_TOTAL && node->part == PART_UPDATE;
-        bool ends = node->op == OP_ACCUMULATE || total ||
+        bool ends = node->round ? false // further rounds keep nothing for later
+                    : node->op == OP_ACCUMULATE || total ||
                     (node->part == PART_BACKWARD && l->info[n].role != ROLE_DEAD && !other[n]);
         for (int i = 0; !ends && i < node->n_args; i++) other[model_arg(m, n, i)] = true;
     }

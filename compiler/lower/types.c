@@ -83,6 +83,18 @@ static bool is_row_value(const Lower *l, uint32_t n) {
            (node->type.row == ROW_T || node->type.row == ROW_R);
 }
 
+// In a bf16 run.
+static void round_rows(Lower *l) {
+    const Model *m = l->m;
+    Reads *reads = ARENA_ARRAY(l->arena, Reads, m->n_nodes);
+    note_reads(l, reads);
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        bool wide = type_features(&m->nodes[n].type) >= LOWER_WIDE;
+        bool only_fp32 = reads[n].any && !reads[n].by_rows;
+        if (wide && (!only_fp32 || m->nodes[n].op == OP_RECV) && is_row_value(l, n)) l->info[n].dtype = DTYPE_BF16;
+    }
+}
+
 void lower_types(Lower *l) {
     const Model *m = l->m;
     if (!l->mixed) return;
@@ -101,12 +113,8 @@ void lower_types(Lower *l) {
                 changed |= spread_attention(l, n);
         }
     }
-    if (l->options->precision != PRECISION_BF16) return;
-    Reads *reads = ARENA_ARRAY(l->arena, Reads, m->n_nodes);
-    note_reads(l, reads);
-    for (uint32_t n = 1; n < m->n_nodes; n++) {
-        bool wide = type_features(&m->nodes[n].type) >= LOWER_WIDE;
-        bool only_fp32 = reads[n].any && !reads[n].by_rows;
-        if (wide && (!only_fp32 || m->nodes[n].op == OP_RECV) && is_row_value(l, n)) l->info[n].dtype = DTYPE_BF16;
-    }
+    if (l->options->precision == PRECISION_BF16) round_rows(l);
+    for (uint32_t n = 1; n < m->n_nodes; n++) // what further rounds bring back, as it lay there
+        if (m->nodes[n].op == OP_COLLECT && m->nodes[n].round)
+            l->info[n].dtype = l->info[lower_indexed(l, model_arg(m, n, 0))].dtype;
 }

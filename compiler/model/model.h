@@ -70,6 +70,7 @@ typedef struct Node {
     uint32_t addr; // interned address ("layers.3.ffn"), of the scope or of the parameter itself
     uint32_t of;   // backward: the node whose adjoint made it, or 0
     uint16_t chunk; // of a program that was cut into stages: which of its rank's virtual stages
+    uint16_t round; // made by lowering (rounds.c): the set of nodes that run again for rows of further rounds; 0: none
     Type type;
     Attr attr;
     Loc loc;

@@ -151,8 +151,8 @@
     OP(EMBED, "embed", 2, 2, INDEX, embed, embed, 0)                                               \
     OP(SHIFT, "shift", 2, 2, INDEX, shift, shift, 0)                                               \
     OP(DISPATCH, "dispatch", 2, 2, INDEX, dispatch, dispatch, 0)                                   \
-    OP(COLLECT, "collect", 2, 2, INDEX, collect, collect, 0)                                       \
-    OP(ROUTE, "route", 1, 1, BARRIER, route, none, 0)                                              \
+    OP(COLLECT, "collect", 2, 3, INDEX, collect, collect, 0)                                       \
+    OP(ROUTE, "route", 1, 2, BARRIER, route, none, 0)                                              \
     /* between stages */                                                                           \
     OP(RECV, "recv", 0, 0, BARRIER, declared, none, 0)                                             \
     OP(SEND, "send", 1, 1, EFFECT, effect, none, 0)                                                \

@@ -302,6 +302,9 @@ bool shape_route(Shape *s) {
                           "expected a positive capacity factor, or 0 for dropless, got %g",
                           (double)s->attr->route.capacity);
     }
+    if (s->n_args == 2 && shape_arg(s, 1)->kind != KIND_ROUTE)
+        return shape_fail(s, 1, -1, "expected the route of which this is a round, got %s %s",
+                          kind_name[shape_arg(s, 1)->kind], shape_text(s, shape_arg(s, 1)));
     s->out.kind = KIND_ROUTE;
     return true;
 }
@@ -343,7 +346,9 @@ bool shape_collect(Shape *s) {
     s->out.kind = x->kind;
     s->out.dim[s->out.rank++] = model_top_k(s->m, x);
     append_axes(&s->out, x, 0, x->rank);
-    return true;
+    if (s->n_args < 3 || type_equal(shape_arg(s, 2), &s->out)) return true;
+    return shape_fail(s, 0, 2, "expected what rows of further rounds give to be %s, got %s",
+                      shape_text(s, &s->out), shape_text(s, shape_arg(s, 2)));
 }
 
 /* Over rows ------------------------------------------------------------------------------------ */

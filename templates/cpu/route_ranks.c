@@ -11,6 +11,11 @@
 // gets its part of them by largest remainder, ties by a hash of both; of a source's copies for an
 // expert those with the smallest hash of (seed, step, route, token of the run, choice) stay. What is
 // dropped of valid tokens is taken off `load` and added to `dropped`.
+//
+// With rounds nothing is dropped: a rank's rows in order are cut into rounds of CAPACITY. row_of_slot and
+// offsets are of the first; -2 - at says that a slot has its row in a further one, at = ((round - 1) * ranks +
+// owner) * CAPACITY + row. starts [experts here + 1] are own experts' rows before the cut, numbers
+// [$rounds] are 1, 2, .., rounds [1] is how many further rounds the fullest rank asks for.
 enum { RANKS_$entry = $ranks, EXPERTS_$entry = $experts };
 enum { HERE_$entry = EXPERTS_$entry / RANKS_$entry };
 // Experts by place: rank by rank, on a rank in ascending order.
@@ -82,11 +87,14 @@ static void limits_$entry(const int32_t *ids, const int32_t *index, const float 
 #endif
 
 void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t *row_of_slot,
-            int32_t *offsets, int64_t tile_begin, int64_t tile_end) {
+            int32_t *offsets $round_parameters, int64_t tile_begin, int64_t tile_end) {
     enum { RANKS = RANKS_$entry, EXPERTS = EXPERTS_$entry, HERE = HERE_$entry };
     if (tile_begin >= tile_end) return;
     const int32_t own = counts[0];
     int32_t kept[EXPERTS], next[EXPERTS], stay[EXPERTS], place_of[EXPERTS];
+#if $rounds
+    int32_t most = 0;
+#endif
     for (int32_t p = 0; p < EXPERTS; p++) place_of[at_$entry[p]] = p;
     for (int32_t d = 0; d < RANKS; d++) {
         for (int32_t i = 0; i < EXPERTS; i++) kept[i] = COUNT_$entry(i % RANKS, d * HERE + i / RANKS);
@@ -103,7 +111,18 @@ void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t 
             }
         }
         if (d == own) offsets[HERE] = row;
+#if $rounds
+        most = row > most ? row : most;
+#endif
     }
+#if $rounds
+    for (int32_t e = 0; e <= HERE; e++) {
+        starts[e] = offsets[e];
+        offsets[e] = starts[e] < $capacity ? starts[e] : $capacity;
+    }
+    for (int32_t i = 0; i < $rounds; i++) numbers[i] = i + 1;
+    rounds[0] = most > 0 ? (most - 1) / $capacity : 0;
+#endif
 #if $drops
     uint64_t limit[EXPERTS];
     limits_$entry(ids, index, scalars, place_of, counts, own, stay, limit);
@@ -126,6 +145,11 @@ void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t 
             continue;
         }
 #endif
+#if $rounds
+        int32_t row = next[p]++, round = row / $capacity, at = p / HERE * $capacity + row % $capacity;
+        row_of_slot[slot] = round ? -2 - ((round - 1) * RANKS * $capacity + at) : at;
+#else
         row_of_slot[slot] = p / HERE * $capacity + next[p]++;
+#endif
     }
 }

@@ -84,7 +84,7 @@ DEVICE uint64_t limit_of(const int32_t *ids, const int32_t *index, const float *
 #endif
 
 KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t *row_of_slot,
-                        int32_t *offsets) {
+                        int32_t *offsets $round_parameters) {
     __shared__ int32_t kept[EXPERTS];
     __shared__ int64_t sums[WARPS];
     __shared__ int ranks[WARPS];
@@ -107,12 +107,36 @@ KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_paramet
     }
     int32_t next = (int32_t)block_sum(before, sums), first = (int32_t)block_sum(rows, sums);
     if (d == own && threadIdx.x == 0) {
+#if $rounds
+        starts[here] = first;
+        offsets[here] = first < $capacity ? first : $capacity;
+#else
         offsets[here] = first;
+#endif
         if (here == HERE - 1) {
             for (int32_t s = 0; s < RANKS; s++) first += kept[here * RANKS + s];
+#if $rounds
+            starts[HERE] = first;
+            offsets[HERE] = first < $capacity ? first : $capacity;
+#else
             offsets[HERE] = first;
+#endif
         }
     }
+#if $rounds
+    if (place == 0) { // all threads of the block
+        int64_t most = 0;
+        for (int32_t rank = 0; rank < RANKS; rank++) {
+            int64_t asked = 0;
+            for (int32_t i = threadIdx.x; i < EXPERTS; i += $threads)
+                asked += counts[i % RANKS * (1 + EXPERTS) + 1 + expert_at[rank * HERE + i / RANKS]];
+            asked = block_sum(asked, sums);
+            most = asked > most ? asked : most;
+        }
+        for (int32_t i = threadIdx.x; i < $rounds; i += $threads) numbers[i] = i + 1;
+        if (threadIdx.x == 0) rounds[0] = most > 0 ? (int32_t)((most - 1) / $capacity) : 0;
+    }
+#endif
 #if $drops
     const uint64_t limit = stay < asked && stay > 0
                                ? limit_of(ids, index, scalars, expert, stay, among) : 0;
@@ -131,7 +155,12 @@ KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_paramet
 #endif
 #endif
         int found, rank = block_rank(fits, WARPS, ranks, &found);
+#if $rounds
+        int32_t row = next + rank, round = row / $capacity, place_there = d * $capacity + row % $capacity;
+        if (fits) row_of_slot[slot] = round ? -2 - ((round - 1) * RANKS * $capacity + place_there) : place_there;
+#else
         if (fits) row_of_slot[slot] = d * $capacity + next + rank;
+#endif
         if (place == 0 && slot < slots && (id < 0 || id >= EXPERTS)) row_of_slot[slot] = -1;
         next += found;
     }

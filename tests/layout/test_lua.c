@@ -78,6 +78,9 @@ static void fields(void **state) {
           "capacity=1.25" },
         { "return m.layout { capacity = 'dropless', recompute = { 'none', 'cheap', 'block' } }",
           "dp=1,recompute=none:cheap:block,capacity=dropless" },
+        { "return m.layout { mesh = { 'dp=4', 'ep=4' }, capacity = 'dropless', round = 1.25 }",
+          "dp=4,ep=4,capacity=dropless,round=1.25" },
+        { "return m.layout { round = 'whole' }", "dp=1,round=whole" },
         { "local base = m.layout { mesh = { 'dp=4' } }\nreturn base:with { mesh = { 'dp=2' } }",
           "dp=2" },
     };
@@ -200,7 +203,7 @@ static void written(void **state) {
         "return m.layout { mesh = { 'pp=3', 'dp=4' }, schedule = 'zb', stages = { 1, 1, 1 }, microbatch = 2,\n"
         "  recompute = { 'none', 'block', 'cheap' }, capacity = 1.1875 }",
         "return m.layout { mesh = { 'pp=1' }, stages = { 3 }, recompute = 'block', capacity = 'dropless' }",
-        "return m.layout { mesh = { 'dp=4', 'ep=4' },\n"
+        "return m.layout { mesh = { 'dp=4', 'ep=4' }, capacity = 'dropless', round = 1.5,\n"
         "  placement = function(layer, expert) return (expert * 3 + layer) % 4 end,\n"
         "  precision = { { '*.experts.*, *.w_o', 'fp32' }, { 'layers.3.ffn.experts.w_in', 'bf16' } } }",
     };

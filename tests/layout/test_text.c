@@ -49,6 +49,8 @@ static void prints(void **state) {
         { "capacity=1.250", "dp=1,capacity=1.25" },
         { "capacity=1e-1", "dp=1,capacity=0.1" },
         { "capacity=dropless", "dp=1,capacity=dropless" },
+        { "ep=4,dp=4,round=1.250,capacity=dropless", "dp=4,ep=4,capacity=dropless,round=1.25" },
+        { "round=whole", "dp=1,round=whole" },
     };
     Arena *arena = arena_create();
     for (int i = 0; i < COUNT_OF(cases); i++)
@@ -85,7 +87,7 @@ static void refuses(void **state) {
         { "four", "layout: expected name=value, got 'four'" },
         { "dq=2", "layout: a layout has no field 'dq'\n  hint: did you mean 'dp'? fields: pp, dp, "
                   "ep, params, expert_params, schedule, slots, stages, microbatch, recompute, "
-                  "capacity, transport" },
+                  "capacity, round, transport" },
         { "pp=2,dp=2,pp=4", "layout: pp is given twice" },
         { "pp=0", "layout: pp is '0', expected a whole number from 1 to 1024" },
         { "pp=-1", "layout: pp is '-1', expected a whole number from 1 to 1024" },
@@ -99,6 +101,8 @@ static void refuses(void **state) {
         { "capacity=0", "layout: capacity is '0', expected a number above 0, or dropless" },
         { "capacity=inf", "expected a number above 0, or dropless" },
         { "capacity=nan", "expected a number above 0, or dropless" },
+        { "round=0", "layout: round is '0', expected a number above 0, or whole" },
+        { "round=dropless", "expected a number above 0, or whole" },
         { "transport=row", "layout: transport is 'row', expected one of rows|blocks" },
     };
     Arena *arena = arena_create();
