@@ -250,6 +250,7 @@ function m.cluster(fields) end
 ---@field microbatch? size|false sequences that a rank computes at once; none: the run's
 ---@field recompute? "cheap"|"none"|"block"|list|false what backward computes again, of all layers or of each; none: the run's
 ---@field capacity? number|"dropless"|false room for rows over the even share of a rank; none: the spec's
+---@field round? number|"whole"|false if dropless: room of one round; what does not fit comes in further ones
 ---@field transport? "rows"|"blocks" how rows reach experts: one by one into memory; between nodes in blocks ["rows"]
 ---@field node? size with transport=blocks: ranks of ep that reach each other's memory; divides ep [1]
 ---@field placement? function|false (layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)
