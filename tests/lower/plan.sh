@@ -48,7 +48,7 @@ refused "-o: expected a value after it, got nothing" models/tiny.lua -o
 refused "--microbatches: expected a whole number from 1, got '0'" models/tiny.lua --microbatches 0
 refused "--microbatch is 100 tokens, expected a multiple of the sequence of 256" models/tiny.lua --microbatch 100
 refused "moec: error: no pass 'x' to dump" models/tiny.lua -d fx
-refused "hint: p precision, l loss, r recompute, f fuse, d describe, c chunk, s schedule, a place" models/tiny.lua -d '?'
+refused "hint: p precision, l loss, o rounds, r recompute, f fuse, d describe, c chunk, s schedule, a place" models/tiny.lua -d '?'
 refused "unexpected 'layers'" models/tiny.lua layers
 refused "models/none.lua" models/none.lua
 exit $bad
