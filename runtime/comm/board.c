@@ -52,13 +52,22 @@ const char *board_where(const Board *board, int rank) {
     return e->where[atomic_load_explicit(&e->shown, memory_order_acquire) & 1];
 }
 
-void board_wait(Board *board, int rank, BoardCall call, int group, int peer) {
+static void wait_for(Board *board, int rank, BoardCall call, int group, int peer, uint32_t behind) {
     BoardEntry *e = &board->entries[rank];
+    atomic_store(&e->behind, behind);
     atomic_store(&e->call, call);
     atomic_store(&e->group, group);
     atomic_store(&e->peer, peer);
     atomic_store(&e->moved, board_now());
     atomic_store(&e->state, RANK_WAITS);
+}
+
+void board_wait(Board *board, int rank, BoardCall call, int group, int peer) {
+    wait_for(board, rank, call, group, peer, 0);
+}
+
+void board_wait_begun(Board *board, int rank, BoardCall call, int group, uint32_t number) {
+    wait_for(board, rank, call, group, -1, number);
 }
 
 void board_end(Board *board, int rank) {
@@ -114,7 +123,11 @@ static bool waits_for(const Board *board, const Comm *comm, int rank, int other)
     if (is(board, rank, RANK_ENDED)) return !is(board, other, RANK_ENDED);
     if (!is(board, rank, RANK_WAITS) || rank == other) return false;
     if (peer >= 0) return peer == other;
-    if (group < 0 || atomic_load(&o->entered[group]) >= atomic_load(&e->entered[group])) return false;
+    if (group < 0) return false;
+    uint32_t behind = atomic_load(&e->behind);
+    if (behind ? atomic_load(&o->begun[group]) >= behind
+               : atomic_load(&o->entered[group]) >= atomic_load(&e->entered[group]))
+        return false;
     if (group == GROUP_world) return true;
     Comm as = as_rank(comm, rank);
     for (int i = 0, n = comm_members(&as, (PlanGroup)group); i < n; i++)

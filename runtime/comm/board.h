@@ -42,6 +42,8 @@ typedef struct BoardEntry {
     // Meetings of groups it has come to, one or more to a call: a member that has come to fewer is
     // waited for.
     _Atomic uint32_t entered[N_GROUPS];
+    _Atomic uint32_t begun[N_GROUPS];   // calls of groups that only began
+    _Atomic uint32_t behind;          // the number of such a call that is waited for; 0: of another call
     _Atomic uint32_t beats;
     _Atomic int64_t moved;            // milliseconds, of this node's clock
     _Atomic uint32_t shown;           // which of the texts; the other is being written
@@ -63,6 +65,8 @@ void board_enter(Board *board, int rank); // fills in what says who this process
 void board_at(Board *board, int rank, const char *where);
 const char *board_where(const Board *board, int rank);
 void board_wait(Board *board, int rank, BoardCall call, int group, int peer);
+// For call `number` (from 1) of those that only began.
+void board_wait_begun(Board *board, int rank, BoardCall call, int group, uint32_t number);
 // The rank is done, and waits for the others to be.
 void board_end(Board *board, int rank);
 void board_go_on(Board *board, int rank);

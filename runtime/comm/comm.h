@@ -15,6 +15,9 @@
 // they only begin, "ends" means for what the device is given afterwards, and `settle` is how the host
 // waits. Such calls can be recorded in a graph. Libraries move bytes; nothing is added up here.
 //
+// Bytes of a call that has only begun move on a thread beside the rank's own (mpi), on a stream beside the
+// device's own (nccl), or when the rank comes to wait for them (local).
+//
 // A window is memory that other ranks of the stage read and write directly, by address, while
 // kernels run. Who may touch what when is the plan's concern; a barrier or a gather of a group
 // orders what its members did before against what they do after.
@@ -40,6 +43,12 @@ typedef struct CommApi {
     Status (*gather)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
     // from, to [members][bytes]: part i goes to member i.
     Status (*exchange)(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes);
+    // A gather or an exchange that only begins: nobody is waited for, `from` stays as it is and `to` is left alone
+    // until `ended` with its ticket returns. Ranks of a group begin such calls in one order and end them in
+    // that order; whole calls may come between. NULL: the transport has it not.
+    Status (*begin)(Comm *comm, PlanGroup group, PlanOp op, const void *from, void *to, int64_t bytes,
+                    void **ticket);
+    Status (*ended)(Comm *comm, void *ticket);
     // Parts of any size. from: the parts for members 0, 1, ... one after another, out[i] bytes each; to:
     // theirs, in[i] bytes each. Both sides know: in[i] is what member i has as out for this rank.
     // NULL: the transport has it not.

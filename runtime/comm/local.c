@@ -144,6 +144,31 @@ static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void
     return leave(l, group);
 }
 
+// Threads that share the machine's cores have nobody to move bytes meanwhile: the call is made where it
+// is waited for.
+typedef struct Begun {
+    PlanGroup group;
+    PlanOp op;
+    const void *from;
+    void *to;
+    int64_t bytes;
+} Begun;
+
+static Status local_begin(Comm *comm, PlanGroup group, PlanOp op, const void *from, void *to, int64_t bytes,
+                          void **ticket) {
+    Begun *begun = *ticket = memory_alloc(sizeof *begun);
+    (void)comm;
+    *begun = (Begun){ group, op, from, to, bytes };
+    return OK;
+}
+
+static Status local_ended(Comm *comm, void *ticket) {
+    Begun begun = *(const Begun *)ticket;
+    memory_free(ticket);
+    return begun.op == PLAN_gather ? local_gather(comm, begun.group, begun.from, begun.to, begun.bytes)
+                                   : local_exchange(comm, begun.group, begun.from, begun.to, begun.bytes);
+}
+
 typedef struct Parts {
     const char *from;
     const int64_t *out;
@@ -324,6 +349,8 @@ static const CommApi local_api = {
     .barrier = local_barrier,
     .gather = local_gather,
     .exchange = local_exchange,
+    .begin = local_begin,
+    .ended = local_ended,
     .blocks = local_blocks,
     .node = local_node,
     .send = local_send,

@@ -20,7 +20,7 @@ enum {
 };
 
 struct Ticket {
-    Ticket *before, *next;      // of process->tickets, until done
+    Ticket *before, *next;      // of those that are open, until done
     void *request;
     int rank;
     bool done;
@@ -50,17 +50,19 @@ static void relax(void) {
 
 Wait wait_begin(Process *p, BoardCall call, int group, int peer) {
     board_wait(p->control.board, p->base.rank, call, group, peer);
-    return (Wait){ p, board_now(), 0 };
+    return (Wait){ .process = p, .requests = &p->requests, .looked = board_now() };
 }
 
 void wait_end(Wait *wait) {
     board_go_on(wait->process->control.board, wait->process->base.rank);
 }
 
-static Status look(Wait *wait) {
+Status wait_look(Wait *wait) {
     Process *p = wait->process;
     Board *board = p->control.board;
     if (atomic_load_explicit(&board->failed, memory_order_relaxed)) return board_status(board);
+    if (wait->behind) // whom the rank waits for its own thread finds out
+        return atomic_load(&p->behind.stop) ? status_fail(ERR_RANK, "this rank ends") : OK;
     int64_t now = board_now();
     if (now - wait->looked < LOOK_EVERY) return OK;
     wait->looked = now;
@@ -69,10 +71,10 @@ static Status look(Wait *wait) {
 
 static int64_t next_nap(Wait *wait) {
     int64_t nap = (int64_t)FIRST_NAP << (wait->naps < 16 ? wait->naps++ : 16);
-    return min_i64(nap, wait->process->tickets ? LAST_NAP : LONG_NAP);
+    return min_i64(nap, wait->requests->open ? LAST_NAP : LONG_NAP);
 }
 
-static Status move_on(Process *p);
+static Status move_on(Wait *wait);
 
 Status wait_word(Wait *wait, _Atomic uint32_t *word, uint32_t old) {
     for (int i = 0; i < LOOKS; i++) {
@@ -80,9 +82,9 @@ Status wait_word(Wait *wait, _Atomic uint32_t *word, uint32_t old) {
         relax();
     }
     while (atomic_load_explicit(word, memory_order_acquire) == old) {
-        TRY(look(wait));
-        TRY(move_on(wait->process));
-        sleep_on(word, old, wait->process->tickets ? next_nap(wait) : LONG_NAP);
+        TRY(wait_look(wait));
+        TRY(move_on(wait));
+        sleep_on(word, old, wait->requests->open ? next_nap(wait) : LONG_NAP);
     }
     return OK;
 }
@@ -110,67 +112,77 @@ Status request_test(Process *p, void *request, bool *done) {
     return process_said("a message", problem);
 }
 
-static Status test(Process *p, Ticket *ticket) {
+static Status test(Wait *wait, Ticket *ticket) {
     if (ticket->done) return OK;
-    TRY(request_test(p, ticket->request, &ticket->done));
+    TRY(request_test(wait->process, ticket->request, &ticket->done));
     if (!ticket->done) return OK;
     if (ticket->before) ticket->before->next = ticket->next;
-    else p->tickets = ticket->next;
+    else wait->requests->open = ticket->next;
     if (ticket->next) ticket->next->before = ticket->before;
     return OK;
 }
 
 // One test moves on all of the engine's messages; a second finds what the first moved.
-static Status move_on(Process *p) {
-    for (Ticket *ticket = p->tickets, *next; ticket; ticket = next) {
+static Status move_on(Wait *wait) {
+    for (Ticket *ticket = wait->requests->open, *next; ticket; ticket = next) {
         next = ticket->next;
-        TRY(test(p, ticket));
+        TRY(test(wait, ticket));
     }
     return OK;
 }
 
-static Ticket *ticket_new(Process *p) {
-    Ticket *ticket = p->spare;
-    if (ticket) p->spare = ticket->next;
+static Ticket *ticket_new(Requests *requests) {
+    Ticket *ticket = requests->spare;
+    if (ticket) requests->spare = ticket->next;
     else ticket = memory_alloc(sizeof *ticket);
-    *ticket = (Ticket){ .next = p->tickets };
-    if (p->tickets) p->tickets->before = ticket;
-    p->tickets = ticket;
+    *ticket = (Ticket){ .next = requests->open };
+    if (requests->open) requests->open->before = ticket;
+    requests->open = ticket;
     return ticket;
 }
 
-Status ticket_send(Process *p, int rank, int tag, const void *from, int64_t bytes, Ticket **out) {
+Status ticket_send(Wait *wait, int rank, int tag, const void *from, int64_t bytes, Ticket **out) {
     void *request;
-    TRY(request_send(p, rank, tag, from, bytes, &request));
-    *out = ticket_new(p);
+    TRY(request_send(wait->process, rank, tag, from, bytes, &request));
+    *out = ticket_new(wait->requests);
     (*out)->request = request, (*out)->rank = rank;
-    ring(p, rank);
+    ring(wait->process, rank);
     return OK;
 }
 
-Status ticket_recv(Process *p, int rank, int tag, void *to, int64_t bytes, Ticket **out) {
+Status ticket_recv(Wait *wait, int rank, int tag, void *to, int64_t bytes, Ticket **out) {
     void *request;
-    TRY(request_recv(p, rank, tag, to, bytes, &request));
-    *out = ticket_new(p);
+    TRY(request_recv(wait->process, rank, tag, to, bytes, &request));
+    *out = ticket_new(wait->requests);
     (*out)->request = request, (*out)->rank = rank;
     return OK;
+}
+
+// The bell is for the rank's own thread.
+static void nap(Wait *wait, uint32_t rings) {
+    Bell *bell = &wait->process->control.bells[wait->process->base.rank];
+    struct timespec time = { .tv_nsec = next_nap(wait) };
+    if (wait->behind) {
+        nanosleep(&time, NULL);
+        return;
+    }
+    atomic_store(&bell->sleeping, 1);
+    sleep_on(&bell->rings, rings, time.tv_nsec);
+    atomic_store(&bell->sleeping, 0);
 }
 
 Status wait_ticket(Wait *wait, Ticket *ticket) {
-    Process *p = wait->process;
-    Bell *bell = &p->control.bells[p->base.rank];
-    for (int i = 0; i < TESTS && !ticket->done; i++) TRY(move_on(p));
+    Bell *bell = &wait->process->control.bells[wait->process->base.rank];
+    for (int i = 0; i < TESTS && !ticket->done; i++) TRY(move_on(wait));
     for (;;) {
         uint32_t rings = atomic_load(&bell->rings);
-        TRY(move_on(p));
+        TRY(move_on(wait));
         if (ticket->done) break;
-        TRY(look(wait));
-        atomic_store(&bell->sleeping, 1);
-        sleep_on(&bell->rings, rings, next_nap(wait));
-        atomic_store(&bell->sleeping, 0);
+        TRY(wait_look(wait));
+        nap(wait, rings);
     }
-    ticket->next = p->spare;
-    p->spare = ticket;
+    ticket->next = wait->requests->spare;
+    wait->requests->spare = ticket;
     return OK;
 }
 
@@ -183,23 +195,27 @@ static void free_list(Ticket *ticket) {
 }
 
 // Open ones are left after a failure only.
-void tickets_free(Process *p) {
-    free_list(p->spare);
-    free_list(p->tickets);
+void requests_free(Requests *requests) {
+    free_list(requests->spare);
+    free_list(requests->open);
+    *requests = (Requests){ 0 };
 }
 
 /* Messages ------------------------------------------------------------------------------------- */
 
 Status process_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
                     void **ticket) {
-    return ticket_send(process_of(comm), rank, TAG_MESSAGE + (int)lane, from, bytes, (Ticket **)ticket);
+    Process *p = process_of(comm);
+    Wait begin = { .process = p, .requests = &p->requests };
+    return ticket_send(&begin, rank, TAG_MESSAGE + (int)lane, from, bytes, (Ticket **)ticket);
 }
 
 Status process_sent(Comm *comm, void *ticket) {
     Ticket *t = ticket;
     Process *p = process_of(comm);
-    if (!t->done) TRY(test(p, t));
-    Wait wait = wait_begin(p, CALL_send, -1, t->rank);
+    Wait wait = { .process = p, .requests = &p->requests };
+    if (!t->done) TRY(test(&wait, t));
+    wait = wait_begin(p, CALL_send, -1, t->rank);
     TRY(wait_ticket(&wait, t));
     wait_end(&wait);
     return OK;
@@ -208,8 +224,9 @@ Status process_sent(Comm *comm, void *ticket) {
 Status process_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t bytes) {
     Process *p = process_of(comm);
     Ticket *ticket;
-    TRY(ticket_recv(p, rank, TAG_MESSAGE + (int)lane, to, bytes, &ticket));
-    Wait wait = wait_begin(p, CALL_recv, -1, rank);
+    Wait wait = { .process = p, .requests = &p->requests };
+    TRY(ticket_recv(&wait, rank, TAG_MESSAGE + (int)lane, to, bytes, &ticket));
+    wait = wait_begin(p, CALL_recv, -1, rank);
     TRY(wait_ticket(&wait, ticket));
     wait_end(&wait);
     ring(p, rank);

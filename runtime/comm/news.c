@@ -57,7 +57,11 @@ static void copy_entry(BoardEntry *to, const BoardEntry *from) {
     atomic_store(&to->call, atomic_load(&from->call));
     atomic_store(&to->peer, atomic_load(&from->peer));
     atomic_store(&to->group, atomic_load(&from->group));
-    for (int g = 0; g < N_GROUPS; g++) atomic_store(&to->entered[g], atomic_load(&from->entered[g]));
+    atomic_store(&to->behind, atomic_load(&from->behind));
+    for (int g = 0; g < N_GROUPS; g++) {
+        atomic_store(&to->entered[g], atomic_load(&from->entered[g]));
+        atomic_store(&to->begun[g], atomic_load(&from->begun[g]));
+    }
     atomic_store(&to->beats, atomic_load(&from->beats));
     atomic_store(&to->state, atomic_load(&from->state));
     uint32_t shown = atomic_load(&from->shown) & 1;

@@ -55,11 +55,11 @@ static void team_nodes(Process *p, Arena *arena, Team *team) {
     }
 }
 
-static void team_init(Process *p, Arena *arena, PlanGroup group, int n, int own, int *ranks) {
-    Team *team = &p->teams[group];
-    *team = (Team){ .n = n, .own = own, .ranks = ranks };
+static void team_init(Process *p, Arena *arena, PlanGroup group, int n, int own, int *ranks, bool behind) {
+    Team *team = behind ? &p->behind.teams[group] : &p->teams[group];
+    *team = (Team){ .group = group, .tag = (behind ? TAG_BEHIND : TAG_GROUP) + (int)group, .n = n, .own = own, .ranks = ranks };
     team_nodes(p, arena, team);
-    team->cell = &p->control.cells[ranks[team->leaders[team->own_node]]][group];
+    team->cell = &p->control.cells[ranks[team->leaders[team->own_node]]][behind][group];
     team->boxes = ARENA_ARRAY(arena, char *, team->n_here);
     team->tickets = ARENA_ARRAY(arena, Ticket *, 2 * team->n + team->n_nodes * team->n_here);
 }
@@ -67,7 +67,7 @@ static void team_init(Process *p, Arena *arena, PlanGroup group, int n, int own,
 static void world_init(Process *p) {
     int *ranks = ARENA_ARRAY(p->arena, int, p->base.n_ranks);
     for (int i = 0; i < p->base.n_ranks; i++) ranks[i] = i;
-    team_init(p, p->arena, GROUP_world, p->base.n_ranks, p->base.rank, ranks);
+    team_init(p, p->arena, GROUP_world, p->base.n_ranks, p->base.rank, ranks, false);
 }
 
 static Status drop_boxes(Process *p) {
@@ -76,17 +76,28 @@ static Status drop_boxes(Process *p) {
     return handle ? unshare_memory(p, handle) : OK;
 }
 
-// A box of every group for every rank of the node, whether or not the group has others.
+static void give_boxes(const Process *p, Team *team, void *const *at, int box) {
+    for (int h = 0; h < team->n_here; h++) {
+        int i = 0;
+        while (p->node[i] != team->ranks[team->here[h]]) i++;
+        team->boxes[h] = (char *)at[i] + (int64_t)box * 4 * BOX;
+    }
+}
+
+static bool can_begin(int group) {
+    return plan_group_holds(GROUP_dp, (PlanGroup)group);
+}
+
+// A box of every group for every rank of the node, whether or not the group has others; and one for calls that
+// only begin.
 static Status make_boxes(Process *p) {
     void **at = ARENA_ARRAY(p->mesh_arena, void *, p->n_node);
-    TRY(share_memory(p, p->node, p->n_node, (int64_t)N_GROUPS * 4 * BOX, at, &p->boxes_handle));
+    int n = 0, box = 0;
+    for (int g = 0; g < N_GROUPS; g++) n += 1 + can_begin(g);
+    TRY(share_memory(p, p->node, p->n_node, (int64_t)n * 4 * BOX, at, &p->boxes_handle));
     for (int g = 0; g < N_GROUPS; g++) {
-        Team *team = &p->teams[g];
-        for (int h = 0; h < team->n_here; h++) {
-            int i = 0;
-            while (p->node[i] != team->ranks[team->here[h]]) i++;
-            team->boxes[h] = (char *)at[i] + (int64_t)g * 4 * BOX;
-        }
+        give_boxes(p, &p->teams[g], at, box++);
+        if (can_begin(g)) give_boxes(p, &p->behind.teams[g], at, box++);
     }
     return OK;
 }
@@ -101,7 +112,8 @@ static Status process_mesh(Comm *comm) {
         PlanGroup group = (PlanGroup)g;
         int n = comm_members(comm, group), *ranks = ARENA_ARRAY(p->mesh_arena, int, n);
         for (int i = 0; i < n; i++) ranks[i] = comm_world_rank(comm, group, i);
-        team_init(p, p->mesh_arena, group, n, comm_member(comm, group), ranks);
+        team_init(p, p->mesh_arena, group, n, comm_member(comm, group), ranks, false);
+        if (can_begin(g)) team_init(p, p->mesh_arena, group, n, comm_member(comm, group), ranks, true);
     }
     TRY(make_boxes(p));
     return team_meet(p, GROUP_world, CALL_barrier);
@@ -239,13 +251,13 @@ static Status find_nodes(Process *p, int node_ranks) {
 
 static Status make_control(Process *p) {
     int64_t n = p->base.n_ranks, board = round_up(board_bytes((int)n), 64);
-    int64_t bells = n * (int64_t)sizeof(Bell), cells = n * (int64_t)sizeof(Cell[N_GROUPS]);
+    int64_t bells = n * (int64_t)sizeof(Bell), cells = n * (int64_t)sizeof(Cell[2][N_GROUPS]);
     void **at = ARENA_ARRAY(p->arena, void *, p->n_node);
     TRY(share_memory(p, p->node, p->n_node, board + bells + cells, at, &p->control_handle));
     char *first = at[0];
     p->control.board = (Board *)first;
     p->control.bells = (Bell *)(first + board);
-    p->control.cells = (Cell(*)[N_GROUPS])(first + board + bells);
+    p->control.cells = (Cell(*)[2][N_GROUPS])(first + board + bells);
     if (p->base.rank == p->node[0]) p->control.board->n_ranks = (int32_t)n;
     return OK;
 }
@@ -289,6 +301,7 @@ Status process_open(const Engine *engine, const CommOptions *options, Comm **out
     *p = (Process){ .base.api = &process_api, .engine = engine, .deadline = options->deadline };
     for (int axis = 0; axis < N_AXES; axis++) p->base.mesh.size[axis] = 1;
     p->arena = arena_create();
+    behind_init(p);
     pthread_mutex_init(&p->lock, NULL);
     pthread_mutex_init(&p->engine_lock, NULL);
     Status status = start(p, options);
@@ -296,6 +309,7 @@ Status process_open(const Engine *engine, const CommOptions *options, Comm **out
         *out = &p->base;
         return OK;
     }
+    behind_close(p);
     pthread_mutex_destroy(&p->lock);
     pthread_mutex_destroy(&p->engine_lock);
     arena_destroy(p->arena);
@@ -319,12 +333,13 @@ static void end_engine(Process *p) {
 static void process_close(Comm *comm) {
     Process *p = process_of(comm);
     board_end(p->control.board, comm->rank);
+    behind_close(p);
     bool fine = !failed(p) && team_end(p) == OK;
     watch_stop(p);
     if (fine) fine = news_end(p) == OK;
     if (p->lines) munmap(p->lines, (size_t)p->n_node * BOARD_LINE);
     if (fine) end_engine(p);
-    tickets_free(p);
+    requests_free(&p->requests);
     arena_destroy(p->mesh_arena);
     arena_destroy(p->arena);
     pthread_mutex_destroy(&p->lock);
@@ -340,6 +355,8 @@ static const CommApi process_api = {
     .barrier = process_barrier,
     .gather = process_gather,
     .exchange = process_exchange,
+    .begin = process_begin,
+    .ended = process_ended,
     .blocks = process_blocks,
     .node = process_node,
     .send = process_send,

@@ -8,25 +8,25 @@
 /* Meeting -------------------------------------------------------------------------------------- */
 
 // What leaders do while their node waits: round `half` of the box, `bytes` of each member.
-typedef Status (*Between)(Process *p, Team *team, PlanGroup group, Wait *wait, int half, int64_t bytes);
+typedef Status (*Between)(Team *team, Wait *wait, int half, int64_t bytes);
 
 // All members of this node have come when it returns; `between` (NULL: nothing, the other nodes do not
 // matter) is done by the leader before anybody leaves.
-static Status meet(Process *p, Team *team, PlanGroup group, Wait *wait, Between between, int half,
-                   int64_t bytes) {
+static Status meet(Team *team, Wait *wait, Between between, int half, int64_t bytes) {
     Cell *cell = team->cell;
-    Board *board = p->control.board;
-    int rank = p->base.rank;
+    Board *board = wait->process->control.board;
+    int rank = wait->process->base.rank;
     uint32_t turn = atomic_load(&cell->turn), here = (uint32_t)team->n_here;
     bool leads = between && team->n_nodes > 1;
     board_moved(board, rank);
-    // Nodes may differ in how many rounds a call has for them.
-    if (team->n_nodes == 1) atomic_fetch_add(&board->entries[rank].entered[group], 1);
+    // Nodes may differ in how many rounds a call has for them; a call that only began was counted then.
+    if (team->n_nodes == 1 && !wait->behind)
+        atomic_fetch_add(&board->entries[rank].entered[team->group], 1);
     uint32_t arrived = atomic_fetch_add(&cell->arrived, 1) + 1;
     if (leads && team->own_here == 0) {
         for (; arrived != here; arrived = atomic_load(&cell->arrived))
             TRY(wait_word(wait, &cell->arrived, arrived));
-        TRY(between(p, team, group, wait, half, bytes));
+        TRY(between(team, wait, half, bytes));
     } else if (leads || arrived != here) {
         if (leads && arrived == here) wake_all(&cell->arrived);
         return wait_word(wait, &cell->turn, turn);
@@ -43,16 +43,15 @@ static Wait enter(Process *p, PlanGroup group, BoardCall call) {
 }
 
 // A step of a barrier among leaders: in step k a leader hears from the one 2^k before it.
-static Status leaders_meet(Process *p, Team *team, PlanGroup group, Wait *wait, int half, int64_t bytes) {
+static Status leaders_meet(Team *team, Wait *wait, int half, int64_t bytes) {
     char sent = 0, came;
     (void)half, (void)bytes;
     for (int step = 1; step < team->n_nodes; step *= 2) {
         int to = (team->own_node + step) % team->n_nodes;
         int from = (team->own_node - step + team->n_nodes) % team->n_nodes;
         Ticket *out, *in;
-        int tag = TAG_GROUP + (int)group;
-        TRY(ticket_recv(p, team->ranks[team->leaders[from]], tag, &came, 1, &in));
-        TRY(ticket_send(p, team->ranks[team->leaders[to]], tag, &sent, 1, &out));
+        TRY(ticket_recv(wait, team->ranks[team->leaders[from]], team->tag, &came, 1, &in));
+        TRY(ticket_send(wait, team->ranks[team->leaders[to]], team->tag, &sent, 1, &out));
         TRY(wait_ticket(wait, in));
         TRY(wait_ticket(wait, out));
     }
@@ -63,15 +62,15 @@ Status team_meet(Process *p, PlanGroup group, BoardCall call) {
     Team *team = &p->teams[group];
     if (team->n == 1) return OK;
     Wait wait = enter(p, group, call);
-    TRY(meet(p, team, group, &wait, leaders_meet, 0, 0));
+    TRY(meet(team, &wait, leaders_meet, 0, 0));
     wait_end(&wait);
     return OK;
 }
 
 Status team_end(Process *p) {
     Team *team = &p->teams[GROUP_world];
-    Wait wait = { p, board_now(), 0 };
-    return meet(p, team, GROUP_world, &wait, leaders_meet, 0, 0);
+    Wait wait = { .process = p, .requests = &p->requests, .looked = board_now() };
+    return meet(team, &wait, leaders_meet, 0, 0);
 }
 
 Status process_barrier(Comm *comm, PlanGroup group) {
@@ -96,21 +95,20 @@ static int place_of(const Team *team, int member) {
     return place;
 }
 
-static Status leaders_gather(Process *p, Team *team, PlanGroup group, Wait *wait, int half,
-                             int64_t bytes) {
-    int tag = TAG_GROUP + (int)group, n = 0;
+static Status leaders_gather(Team *team, Wait *wait, int half, int64_t bytes) {
+    int n = 0;
     Ticket **tickets = team->tickets;
     for (int i = 0; i < team->n; i++) {
         int leader = team->leaders[team->node[i]];
         if (team->node[i] == team->own_node) continue;
-        TRY(ticket_recv(p, team->ranks[leader], tag, came(team, half) + place_of(team, i) * bytes,
-                             bytes, &tickets[n]));
+        TRY(ticket_recv(wait, team->ranks[leader], team->tag, came(team, half) + place_of(team, i) * bytes,
+                        bytes, &tickets[n]));
         n++;
     }
     for (int node = 0; node < team->n_nodes; node++) {
         for (int h = 0; node != team->own_node && h < team->n_here; h++, n++)
-            TRY(ticket_send(p, team->ranks[team->leaders[node]], tag, given(team, h, half), bytes,
-                                 &tickets[n]));
+            TRY(ticket_send(wait, team->ranks[team->leaders[node]], team->tag, given(team, h, half), bytes,
+                            &tickets[n]));
     }
     for (int i = 0; i < n; i++) TRY(wait_ticket(wait, tickets[i]));
     return OK;
@@ -121,19 +119,15 @@ static int64_t gather_round(const Team *team) {
     return team->n_nodes > 1 ? max_i64(BOX / team->n / 64, 1) * 64 : BOX;
 }
 
-Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
-    Process *p = process_of(comm);
-    Team *team = &p->teams[group];
+Status team_gather(Team *team, Wait *wait, const void *from, void *to, int64_t bytes) {
+    int64_t round = gather_round(team);
     char *own = (char *)to + team->own * bytes;
     if (own != from) memmove(own, from, (size_t)bytes);
-    if (team->n == 1) return OK;
-    Wait wait = enter(p, group, CALL_gather);
-    int64_t round = gather_round(team);
-    for (int64_t at = 0; at < bytes; at += round) {
+    for (int64_t at = 0; team->n > 1 && at < bytes; at += round) {
         int half = (int)(team->rounds++ & 1);
         int64_t now = min_i64(round, bytes - at);
         memcpy(given(team, team->own_here, half), own + at, (size_t)now);
-        TRY(meet(p, team, group, &wait, leaders_gather, half, now));
+        TRY(meet(team, wait, leaders_gather, half, now));
         for (int h = 1; h < team->n_here; h++) {
             int here = (team->own_here + h) % team->n_here;
             memcpy((char *)to + team->here[here] * bytes + at, given(team, here, half), (size_t)now);
@@ -143,6 +137,16 @@ Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, i
             memcpy((char *)to + i * bytes + at, came(team, half) + place++ * now, (size_t)now);
         }
     }
+    return OK;
+}
+
+Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    Process *p = process_of(comm);
+    Team *team = &p->teams[group];
+    Wait alone = { .process = p };
+    if (team->n == 1) return team_gather(team, &alone, from, to, bytes);
+    Wait wait = enter(p, group, CALL_gather);
+    TRY(team_gather(team, &wait, from, to, bytes));
     wait_end(&wait);
     return OK;
 }
@@ -150,22 +154,19 @@ Status process_gather(Comm *comm, PlanGroup group, const void *from, void *to, i
 /* Exchange ------------------------------------------------------------------------------------- */
 
 // With members on other nodes, straight from and to where the parts lie.
-static Status begin_far(Process *p, Team *team, PlanGroup group, const char *from, char *to,
-                        int64_t bytes, Ticket **tickets, int *n) {
-    int tag = TAG_GROUP + (int)group;
+static Status begin_far(Team *team, Wait *wait, const char *from, char *to, int64_t bytes, int *n) {
     for (int i = 0; i < team->n; i++) {
         if (team->node[i] == team->own_node) continue;
-        TRY(ticket_recv(p, team->ranks[i], tag, to + i * bytes, bytes, &tickets[(*n)++]));
+        TRY(ticket_recv(wait, team->ranks[i], team->tag, to + i * bytes, bytes, &team->tickets[(*n)++]));
     }
     for (int i = 0; i < team->n; i++) {
         if (team->node[i] == team->own_node) continue;
-        TRY(ticket_send(p, team->ranks[i], tag, from + i * bytes, bytes, &tickets[(*n)++]));
+        TRY(ticket_send(wait, team->ranks[i], team->tag, from + i * bytes, bytes, &team->tickets[(*n)++]));
     }
     return OK;
 }
 
-static Status exchange_near(Process *p, Team *team, PlanGroup group, Wait *wait, const char *from,
-                            char *to, int64_t bytes) {
+static Status exchange_near(Team *team, Wait *wait, const char *from, char *to, int64_t bytes) {
     int n = team->n_here;
     int64_t round = BOX / n / 64 * 64;
     memcpy(to + team->own * bytes, from + team->own * bytes, (size_t)bytes);
@@ -176,7 +177,7 @@ static Status exchange_near(Process *p, Team *team, PlanGroup group, Wait *wait,
             if (h != team->own_here)
                 memcpy(given(team, team->own_here, half) + h * now, from + team->here[h] * bytes + at,
                        (size_t)now);
-        TRY(meet(p, team, group, wait, NULL, half, now));
+        TRY(meet(team, wait, NULL, half, now));
         for (int h = 1; h < n; h++) {
             int here = (team->own_here + h) % n;
             memcpy(to + team->here[here] * bytes + at,
@@ -186,19 +187,21 @@ static Status exchange_near(Process *p, Team *team, PlanGroup group, Wait *wait,
     return OK;
 }
 
+Status team_exchange(Team *team, Wait *wait, const void *from, void *to, int64_t bytes) {
+    int n = 0;
+    TRY(begin_far(team, wait, from, to, bytes, &n));
+    TRY(exchange_near(team, wait, from, to, bytes));
+    for (int i = 0; i < n; i++) TRY(wait_ticket(wait, team->tickets[i]));
+    return OK;
+}
+
 Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
     Process *p = process_of(comm);
     Team *team = &p->teams[group];
-    if (team->n == 1) {
-        memcpy(to, from, (size_t)bytes);
-        return OK;
-    }
-    Ticket **tickets = team->tickets;
-    int n = 0;
+    Wait alone = { .process = p };
+    if (team->n == 1) return team_exchange(team, &alone, from, to, bytes);
     Wait wait = enter(p, group, CALL_exchange);
-    TRY(begin_far(p, team, group, from, to, bytes, tickets, &n));
-    TRY(exchange_near(p, team, group, &wait, from, to, bytes));
-    for (int i = 0; i < n; i++) TRY(wait_ticket(&wait, tickets[i]));
+    TRY(team_exchange(team, &wait, from, to, bytes));
     wait_end(&wait);
     return OK;
 }
@@ -207,14 +210,14 @@ Status process_exchange(Comm *comm, PlanGroup group, const void *from, void *to,
 
 // Messages between all pairs, near ones too: who else gives how much is nobody's knowledge, so there are
 // no rounds.
-static Status begin_blocks(Process *p, Team *team, int tag, const char *from, const int64_t *out,
-                           char *to, const int64_t *in, Ticket **tickets, int *n) {
+static Status begin_blocks(Team *team, Wait *wait, const char *from, const int64_t *out, char *to,
+                           const int64_t *in, int *n) {
     for (int i = 0; i < team->n; to += in[i++])
         if (in[i] && i != team->own)
-            TRY(ticket_recv(p, team->ranks[i], tag, to, in[i], &tickets[(*n)++]));
+            TRY(ticket_recv(wait, team->ranks[i], team->tag, to, in[i], &team->tickets[(*n)++]));
     for (int i = 0; i < team->n; from += out[i++])
         if (out[i] && i != team->own)
-            TRY(ticket_send(p, team->ranks[i], tag, from, out[i], &tickets[(*n)++]));
+            TRY(ticket_send(wait, team->ranks[i], team->tag, from, out[i], &team->tickets[(*n)++]));
     return OK;
 }
 
@@ -230,12 +233,11 @@ Status process_blocks(Comm *comm, PlanGroup group, const void *from, const int64
                       const int64_t *in) {
     Process *p = process_of(comm);
     Team *team = &p->teams[group];
-    Ticket **tickets = team->tickets;
     int n = 0;
     Wait wait = enter(p, group, CALL_blocks);
-    TRY(begin_blocks(p, team, TAG_GROUP + (int)group, from, out, to, in, tickets, &n));
+    TRY(begin_blocks(team, &wait, from, out, to, in, &n));
     copy_own(team, from, out, to, in);
-    for (int i = 0; i < n; i++) TRY(wait_ticket(&wait, tickets[i]));
+    for (int i = 0; i < n; i++) TRY(wait_ticket(&wait, team->tickets[i]));
     wait_end(&wait);
     return OK;
 }

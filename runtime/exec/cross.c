@@ -4,6 +4,9 @@
 // messages have one for each instruction and slot, since a send only begins.
 // One that works on the device is given addresses there, and what it does is queued like a launch.
 //
+// A gather or an exchange in two halves begins and ends with the transport where that can work beside the rank
+// in the memory of kernels; else its start does all of it.
+//
 // A send only begins. What it sends is not written before the next row of its segment and slot: that
 // row begins by waiting for the sends of the one before it, and a program ends by waiting for all.
 #include "runtime/exec/private.h"
@@ -41,10 +44,10 @@ static Status make_copies(Exec *exec) {
 }
 
 Status cross_create(Exec *exec) {
-    int64_t bytes = 0, sends = 0;
+    int64_t bytes = 0, sends = 0, starts = 0;
     for (uint32_t p = 0; p < exec->plan->n_programs; p++) {
         const PlanProgram *program = &exec->plan->programs[p];
-        int64_t slots = 1, own = 0;
+        int64_t slots = 1, own = 0, begun = 0;
         for (uint32_t r = 0; r < program->n_rows; r++)
             slots = max_i64(slots, program->rows[r].slot + 1);
         for (uint32_t i = 0; i < program->n_instrs; i++) {
@@ -52,11 +55,14 @@ Status cross_create(Exec *exec) {
             if (instr->op == PLAN_launch) continue;
             exec->crosses = true;
             own += instr->op == PLAN_send;
+            begun += instr->half == HALF_start;
             for (uint32_t k = 0; k < instr->n_operands; k++)
                 bytes = max_i64(bytes, operand_buffer(program, instr, k)->bytes);
         }
         sends = max_i64(sends, own * slots);
+        starts = max_i64(starts, begun);
     }
+    exec->begun = ARENA_ARRAY(exec->arena, Begun, starts + 1);
     exec->sends = ARENA_ARRAY(exec->arena, Send, sends + 1);
     TRY(blocks_create(exec));
     if (reaches(exec)) return OK;
@@ -112,6 +118,38 @@ static Status move(Exec *exec, const PlanInstr *instr, const void *from, void *t
     }
 }
 
+/* Halves --------------------------------------------------------------------------------------- */
+
+static Status start(Exec *exec, const PlanInstr *instr, void *const *args, int64_t bytes) {
+    Comm *comm = exec->comm;
+    PlanGroup group = (PlanGroup)instr->group;
+    Begun *begun = &exec->begun[exec->n_begun];
+    *begun = (Begun){ .start = instr, .from = args[0], .to = args[1] };
+    int64_t each = instr->op == PLAN_exchange ? bytes / comm_members(comm, group) : bytes;
+    count(exec, instr, bytes);
+    TRY(comm->api->begin(comm, group, (PlanOp)instr->op, args[0], args[1], each, &begun->ticket));
+    exec->n_begun++;
+    return OK;
+}
+
+// The checker has made sure that it has begun; if not here, its start has done all.
+static Status wait_for(Exec *exec, const PlanInstr *instr, void *const *args) {
+    uint32_t i = 0;
+    while (i < exec->n_begun &&
+           (exec->begun[i].start->op != instr->op || exec->begun[i].start->group != instr->group ||
+            exec->begun[i].from != args[0] || exec->begun[i].to != args[1]))
+        i++;
+    if (i == exec->n_begun) return OK;
+    Begun begun = exec->begun[i];
+    memmove(&exec->begun[i], &exec->begun[i + 1], (exec->n_begun - i - 1) * sizeof begun);
+    exec->n_begun--;
+    TRY(exec->comm->api->ended(exec->comm, begun.ticket));
+    link_wait(begun.due);
+    return OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 // args: the addresses of the operands, sources first.
 Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, const PlanRow *row) {
     const PlanProgram *program = &exec->plan->programs[number];
@@ -122,6 +160,8 @@ Status cross_run(Exec *exec, uint32_t number, int32_t i, void *const *args, cons
     void *from = reads ? args[0] : NULL, *to = writes ? args[reads] : NULL, *into = to, *ticket;
     int64_t in = reads ? operand_buffer(program, instr, 0)->bytes : 0,
             out = writes ? operand_buffer(program, instr, reads)->bytes : 0;
+    if (instr->half == HALF_wait) return wait_for(exec, instr, args);
+    if (instr->half == HALF_start && direct && exec->comm->api->begin) return start(exec, instr, args, in);
     if (!direct) TRY(together_wait(exec));
     if (!direct && reads) {
         void *out_of = exec->bounce[0];

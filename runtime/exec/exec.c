@@ -156,6 +156,7 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     TRY(window_open(exec));
     TRY(stage_images(exec));
     exec->launches = ARENA_ARRAY(arena, Launch *, plan->n_programs);
+    exec->last_rows = ARENA_ARRAY(arena, bool *, plan->n_programs);
     exec->stages = ARENA_ARRAY(arena, Stage, plan->n_programs);
     exec->graphs = ARENA_ARRAY(arena, DeviceGraph *, plan->n_programs);
     if (options->poison) exec->poisons = ARENA_ARRAY(arena, Poison, plan->n_programs);
@@ -163,6 +164,7 @@ static Status set_up(Exec *exec, const ExecOptions *options) {
     if (options->profile) exec->seconds = ARENA_ARRAY(arena, double *, plan->n_programs);
     for (uint32_t i = 0; i < plan->n_programs; i++) {
         expand_program(exec, i);
+        exec->last_rows[i] = plan_last_rows(&plan->programs[i], arena);
         if (options->poison) poison_program(exec, i);
         TRY(stage_program(exec, i));
         if (options->profile)
@@ -226,6 +228,16 @@ static void fence_operands(const Exec *exec, const PlanProgram *program, int32_t
     }
 }
 
+// What goes on beside the rank has its operands, whatever was closed since its start.
+static void fence_begun(const Exec *exec, const PlanProgram *program) {
+    for (uint32_t i = 0; FENCED && exec->api->on_host && i < exec->n_begun; i++) {
+        const Begun *begun = &exec->begun[i];
+        const PlanOperand *operands = &program->operands[begun->start->operands];
+        fence(begun->from, program->buffers[operands[0].buffer].bytes, false);
+        fence(begun->to, program->buffers[operands[1].buffer].bytes, false);
+    }
+}
+
 static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, const PlanRow *row) {
     const Launch *launch = &exec->launches[number][i];
     const PlanProgram *program = &exec->plan->programs[number];
@@ -239,6 +251,7 @@ static Status run_instr(Exec *exec, uint32_t number, int32_t i, int32_t trip, co
     link_moved(exec, number, i, args);
     TRY(tape_end(exec));
     fence_operands(exec, program, i, args, true);
+    fence_begun(exec, program);
     return OK;
 }
 
@@ -255,7 +268,13 @@ Status exec_run_row(Exec *exec, uint32_t number, const PlanRow *row) {
     const PlanSegment *s = &program->segments[row->segment];
     TRY(settle(exec, row, false));
     fence_regions(exec, true);
+    fence_begun(exec, program);
+    bool last = exec->last_rows[number][row - program->rows];
     for (int32_t i = s->first, end = s->first + s->n; i < end;) {
+        if (program->instrs[i].last && !last) {
+            i++;
+            continue;
+        }
         const PlanRepeat *repeat = plan_repeat(program, i);
         int32_t n = repeat ? repeat->n : 1, trips = repeat ? repeat->trip : 1;
         if (repeat && repeat->count) TRY(repeat_trips(exec, number, repeat, row, &trips));

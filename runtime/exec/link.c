@@ -46,6 +46,7 @@ static void count_rows(Exec *exec, const PlanProgram *program, const PlanInstr *
     }
 }
 
+// Bytes of what has only begun hold up what is moved after them.
 void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args) {
     const PlanProgram *program = &exec->plan->programs[number];
     const PlanInstr *instr = &program->instrs[i];
@@ -54,7 +55,14 @@ void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args) {
     double bytes = sum(&exec->moved) - exec->paid;
     if (!exec->link.rate || !bytes) return;
     exec->paid += bytes;
-    double wait = link_take(&exec->link, time_seconds(), bytes);
+    double now = time_seconds(), due = now + link_take(&exec->link, now, bytes);
+    const Begun *newest = exec->n_begun ? &exec->begun[exec->n_begun - 1] : NULL;
+    if (newest && newest->start == instr) exec->begun[exec->n_begun - 1].due = due;
+    else link_wait(due);
+}
+
+void link_wait(double due) {
+    double wait = due - time_seconds();
     struct timespec time = { (time_t)wait, (long)((wait - (double)(time_t)wait) * 1e9) };
     if (wait > 0) nanosleep(&time, NULL);
 }

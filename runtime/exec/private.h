@@ -54,6 +54,15 @@ typedef struct Tape {
     bool on;         // a run fills it now
 } Tape;
 
+// A gather or an exchange under way: begun by its start, or (ticket NULL) made there, where the transport does not
+// work beside the rank.
+typedef struct Begun {
+    const PlanInstr *start;
+    void *from, *to;          // operands
+    void *ticket;
+    double due;               // when a slower link would have moved its bytes
+} Begun;
+
 struct Exec {
     Arena *arena;
     const Plan *plan;
@@ -79,6 +88,9 @@ struct Exec {
     bool crosses;             // some instruction does
     Send *sends;
     uint32_t n_sends;
+    Begun *begun;             // [n_begun], oldest first
+    uint32_t n_begun;
+    bool **last_rows;         // per program, per row: is it the last one of its segment?
     void *bounce[2];          // out, in; where kernels do not work in the host's memory
     int64_t bounce_bytes;
     PlanTraffic moved;        // so far
@@ -131,8 +143,9 @@ bool repeat_create(Exec *exec); // does some program have one?
 Status repeat_trips(Exec *exec, uint32_t number, const PlanRepeat *repeat, const PlanRow *row, int32_t *trips);
 
 /* link.c */
-// After instruction i has run: counts what it moved, and waits for the link.
+// After instruction i has run: counts what it moved, and waits for the link; for what has only begun, its wait does.
 void link_moved(Exec *exec, uint32_t number, int32_t i, void *const *args);
+void link_wait(double due);   // until that time
 
 /* poison.c */
 void poison_program(Exec *exec, uint32_t number);

@@ -19,6 +19,10 @@
 //   rows        once before, each microbatch in order, once after; every segment; names of a step. Of a
 //               pipeline's stage: each segment in every microbatch once, microbatches in order; forward,
 //               backward, gradients of weights; a slot is one microbatch's until its last row
+//   last        what is done in last rows only lies in the microbatches of a step, writes act or grads, and
+//               shares no value of act with what every row does
+//   halves      a start has one wait after it, with its operands, in its row or, of last rows, later in the
+//               step; between the two nobody touches what comes, or writes what goes
 //   repeats     lie in one segment, ascending, apart; what their operands step over they step over
 //               in whole; what is written in steps is read in steps, what each trip writes anew
 //               only inside; every buffer of act they touch lives through all of it. What counts trips
@@ -30,8 +34,8 @@
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
 //   order       act is read after a write in the same microbatch; who may write which region
 //   gradients   of every trained parameter cleared and written, the parameter updated once
-//   shards      gradients of a bucket are exchanged as microbatches left them, added up into its shard
-//               before anything reads that; masters change after all are; weights are gathered from
+//   shards      gradients of a bucket are exchanged once the microbatches have left them, added up into its
+//               shard before anything reads that, over nothing that is still to be sent or added to; masters change after all are; weights are gathered from
 //               the new masters
 //   sharded     what no rank keeps whole is gathered from its masters before it is read, a parameter at
 //               a time; its gradients are added to what was cleared, exchanged once all are there, and
@@ -40,7 +44,7 @@
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_rows.c rows of a pipeline, check_crossing.c what crosses
-// ranks, check_remote.c what they read and write of each other, check_buckets.c parameters that they
+// ranks, check_halves.c what goes on meanwhile, check_remote.c what they read and write of each other, check_buckets.c parameters that they
 // share, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"

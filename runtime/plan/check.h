@@ -36,6 +36,7 @@ typedef struct ProgramCheck {
     bool pipelined;         // rows may interleave microbatches: a stage of several
     bool *precedes;         // [segments][segments]: in every microbatch? of a pipelined program
     uint32_t *segment;      // per instruction
+    uint32_t *last_row;     // per segment
 } ProgramCheck;
 
 // NULL when it has none: a program without operands has no table of them.
@@ -56,6 +57,15 @@ Status check_order(const ProgramCheck *c);
 Status check_gradients(const ProgramCheck *c);
 /* check_crossing.c */
 Status check_crossing(const ProgramCheck *c, uint32_t number);
+/* check_halves.c */
+Status check_last(const ProgramCheck *c);         // what runs in last rows only: before lives are read
+Status check_halves(const ProgramCheck *c);       // starts and waits; needs phases, lives
+// Whether an instruction runs in row r.
+static inline bool check_runs(const ProgramCheck *c, const PlanInstr *instr, uint32_t r) {
+    return !instr->last || c->last_row[c->program->rows[r].segment] == r;
+}
+// From this row on the program does what it does but once.
+uint32_t check_once_from(const ProgramCheck *c);
 /* check_remote.c */
 Status check_remote_operand(const ProgramCheck *c, uint32_t number, const PlanOperand *operand);
 Status check_remote(const ProgramCheck *c);       // needs phases, lives

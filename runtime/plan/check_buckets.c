@@ -142,6 +142,7 @@ Status check_buckets(const Plan *plan, Arena *scratch) {
 typedef struct Shards {
     const ProgramCheck *c;
     uint32_t *landed; // by bucket: buffer that its gradients were exchanged into, + 1
+    bool *sent;       // by bucket: their exchange has begun
     bool *done;       // by bucket: its shard holds the sum
     bool read;        // sums have been
     bool *gathered;   // by bucket: its weights hold the new masters
@@ -183,8 +184,11 @@ static void note_exchange(Shards *s, uint32_t number) {
     if (instr->op != PLAN_exchange) return;
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         const PlanBucket *bucket = &s->c->plan->buckets[i];
-        if (instr->group == bucket->group &&
-            is_at(operand_buffer(s->c, number, 0), REGION_grads, bucket->grads, bucket->bytes))
+        if (instr->group != bucket->group ||
+            !is_at(operand_buffer(s->c, number, 0), REGION_grads, bucket->grads, bucket->bytes))
+            continue;
+        s->sent[i] = true;
+        if (instr->half != HALF_start)
             s->landed[i] = s->c->program->operands[instr->operands + 1].buffer + 1;
     }
 }
@@ -231,7 +235,7 @@ static Status check_all_summed(const Shards *s, uint32_t number) {
 static Status check_added(const Shards *s, uint32_t number, const PlanBuffer *to) {
     for (uint32_t i = 0; i < s->c->plan->n_buckets; i++) {
         const PlanBucket *bucket = &s->c->plan->buckets[i];
-        if (overlaps(to, bucket->grads, bucket->bytes) && (s->landed[i] || s->read))
+        if (overlaps(to, bucket->grads, bucket->bytes) && (s->sent[i] || s->read))
             REFUSE_SHARDS(s->c, number,
                           "expected \"%s\" to be added to before gradients of bucket %u are read",
                           to->name, i);
@@ -274,31 +278,66 @@ static Status check_read(Shards *s, uint32_t number, const PlanBuffer *from) {
     return check_all_summed(s, number);
 }
 
+// Microbatches add to gradients that have not been sent, where no sum has come to lie.
+static Status check_body(const Shards *s, uint32_t number, const PlanBuffer *to, uint8_t mode) {
+    const Plan *plan = s->c->plan;
+    for (uint32_t i = 0; to->region == REGION_grads && mode != OPERAND_READ && i < plan->n_buckets; i++) {
+        const PlanBucket *bucket = &plan->buckets[i];
+        bool whole = members(plan, bucket) > 1 && !bucket->sharded;
+        if ((s->sent[i] && overlaps(to, bucket->grads, bucket->bytes)) ||
+            (whole && s->done[i] && overlaps(to, bucket->shard, plan_shard_bytes(plan, bucket))))
+            REFUSE_SHARDS(s->c, number,
+                          "expected \"%s\" to be added to before gradients of bucket %u are exchanged",
+                          to->name, i);
+    }
+    return OK;
+}
+
+static Status check_operands_of(Shards *s, uint32_t number, Spans *masters) {
+    const ProgramCheck *c = s->c;
+    const PlanInstr *instr = &c->program->instrs[number];
+    bool body = c->phase[number] == PHASE_BODY && !instr->last;
+    for (uint32_t k = 0; k < instr->n_operands; k++) {
+        const PlanBuffer *buffer = operand_buffer(c, number, k);
+        uint8_t mode = c->program->operands[instr->operands + k].mode;
+        if (body) {
+            TRY(check_body(s, number, buffer, mode));
+        } else if (mode == OPERAND_READ) {
+            TRY(check_read(s, number, buffer));
+        } else {
+            TRY(check_write(s, number, buffer, mode));
+            if (buffer->region == REGION_master)
+                spans_add(masters, c->scratch, buffer->offset, buffer->bytes);
+        }
+    }
+    if (!body) note_exchange(s, number);
+    return OK;
+}
+
+// All rows from the first one on that does anything of this.
+static Status walk_shards(Shards *s, Spans *masters) {
+    const PlanProgram *program = s->c->program;
+    for (uint32_t r = check_once_from(s->c); r < program->n_rows; r++) {
+        const PlanSegment *segment = &program->segments[program->rows[r].segment];
+        for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n; i++)
+            if (check_runs(s->c, &program->instrs[i], r))
+                TRY(check_operands_of(s, (uint32_t)i, masters));
+    }
+    return OK;
+}
+
 Status check_shards(const ProgramCheck *c) {
     const PlanProgram *program = c->program;
     uint32_t n = c->plan->n_buckets;
     Shards s = { .c = c,
+                 .sent = ARENA_ARRAY(c->scratch, bool, n),
                  .landed = ARENA_ARRAY(c->scratch, uint32_t, n),
                  .done = ARENA_ARRAY(c->scratch, bool, n),
                  .gathered = ARENA_ARRAY(c->scratch, bool, n) };
     Spans masters = { 0 };
     for (uint32_t i = 0; i < n; i++)
         s.done[i] = c->plan->buckets[i].sharded || members(c->plan, &c->plan->buckets[i]) == 1;
-    for (uint32_t i = 0; i < program->n_instrs; i++) {
-        if (c->phase[i] != PHASE_AFTER) continue;
-        for (uint32_t k = 0; k < program->instrs[i].n_operands; k++) {
-            const PlanBuffer *buffer = operand_buffer(c, i, k);
-            uint8_t mode = program->operands[program->instrs[i].operands + k].mode;
-            if (mode == OPERAND_READ) {
-                TRY(check_read(&s, i, buffer));
-                continue;
-            }
-            TRY(check_write(&s, i, buffer, mode));
-            if (buffer->region == REGION_master)
-                spans_add(&masters, c->scratch, buffer->offset, buffer->bytes);
-        }
-        note_exchange(&s, i);
-    }
+    TRY(walk_shards(&s, &masters));
     spans_merge(&masters);
     if (!spans_cover(&masters, 0, plan_master_bytes(c->plan)))
         REFUSE(

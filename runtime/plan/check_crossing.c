@@ -25,10 +25,11 @@ static Status check_form(const ProgramCheck *c, uint32_t number) {
     const PlanOperand *operands = check_operands(c->program, instr);
     const Form *form = &forms[instr->op];
     uint32_t n = (uint32_t)form->n_sources + form->n_results;
+    uint8_t result = instr->half == HALF_wait ? OPERAND_INPLACE : OPERAND_WRITE;
     if (instr->n_operands != n)
         REFUSE_CROSSING(c, number, "expected %u operands, found %u", n, instr->n_operands);
     for (uint32_t i = 0; i < n; i++) {
-        uint8_t mode = i < form->n_sources ? OPERAND_READ : OPERAND_WRITE;
+        uint8_t mode = i < form->n_sources ? OPERAND_READ : result;
         if (operands[i].mode != mode || operands[i].step || operands[i].offset ||
             operands[i].bytes)
             REFUSE_CROSSING(c, number, "operand %u: expected mode %s without a step or an offset, found %s", i,
@@ -100,6 +101,9 @@ Status check_crossing(const ProgramCheck *c, uint32_t number) {
         (instr->peer < 0 || instr->peer >= stages || instr->peer == own))
         REFUSE_CROSSING(c, number, "expected another stage than %d below %d, found %d", own, stages,
                         instr->peer);
+    if (instr->half && !plan_group_holds(GROUP_dp, (PlanGroup)instr->group))
+        REFUSE_CROSSING(c, number, "expected a group of ranks of one stage, found %s",
+                        plan_group_words[instr->group]);
     TRY(check_form(c, number));
     return check_bytes(c, number);
 }

@@ -177,10 +177,11 @@ static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *o
     const PlanBuffer *buffer = &c->program->buffers[operand->buffer];
     uint8_t written = flow->written[operand->buffer];
     bool now = written == 1 + c->phase[number];
+    bool made_last = written && c->program->instrs[flow->maker[operand->buffer]].last;
     switch ((Region)buffer->region) {
     case REGION_act:
     case REGION_sym:
-        if (!now) {
+        if (!now && !(made_last && c->phase[number] == PHASE_AFTER)) {
             REFUSE_ACCESS(
                 c, "order", number, buffer,
                 written ? "expected a write earlier in the same microbatch, found one in other rows"
@@ -188,7 +189,9 @@ static Status check_read(const Flow *flow, uint32_t number, const PlanOperand *o
         }
         if (c->pipelined) {
             uint32_t from = c->segment[flow->maker[operand->buffer]], to = c->segment[number];
-            if (from != to && !c->precedes[from * c->program->n_segments + to])
+            bool before = made_last ? c->last_row[from] < c->last_row[to]
+                                    : c->precedes[from * c->program->n_segments + to];
+            if (from != to && !before)
                 REFUSE_ACCESS(c, "order", number, buffer,
                               "expected the row that writes it before this one in every microbatch");
         }
@@ -230,7 +233,7 @@ static Status check_write(const Flow *flow, uint32_t number, const PlanOperand *
             REFUSE_ACCESS(c, "order", number, buffer,
                           "expected writes to grads and totals only in a step");
         if (c->phase[number] == PHASE_BODY && operand->mode != OPERAND_ADD &&
-            c->n_microbatches > 1) {
+            c->n_microbatches > 1 && !c->program->instrs[number].last) {
             REFUSE_ACCESS(c, "order", number, buffer,
                           "expected += where several microbatches add up");
         }
@@ -317,7 +320,7 @@ static Status collect_spans(const ProgramCheck *c, StepSpans *spans) {
                 spans_add(&spans->cleared[buffer->region], c->scratch, buffer->offset,
                           buffer->bytes);
             }
-            bool adds = phase == PHASE_BODY || (c->pipelined && operand->mode == OPERAND_ADD);
+            bool adds = (phase == PHASE_BODY && !instr->last) || (c->pipelined && operand->mode == OPERAND_ADD);
             if (adds && buffer->region == REGION_grads) {
                 spans_add(&spans->added, c->scratch, buffer->offset, buffer->bytes);
             }

@@ -34,7 +34,7 @@ static Origin origin_of(const PlanProgram *program, uint32_t number, uint32_t k)
     Origin origin = { buffer->region, N_GROUPS, buffer->offset, buffer->bytes, operand->offset, operand->bytes, -1 };
     for (uint32_t i = 0; buffer->region == REGION_act && i < number; i++) {
         const PlanInstr *gather = &program->instrs[i];
-        if (gather->op != PLAN_gather || program->operands[gather->operands + 1].buffer != operand->buffer)
+        if (gather->op != PLAN_gather || gather->half == HALF_wait || program->operands[gather->operands + 1].buffer != operand->buffer)
             continue;
         const PlanBuffer *from = operand_buffer(program, gather, 0);
         origin = (Origin){ from->region, gather->group, from->offset, from->bytes, operand->offset, operand->bytes, i };

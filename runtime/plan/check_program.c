@@ -100,6 +100,13 @@ static Status check_references(const ProgramCheck *c) {
                       "below %d, found %d, %d and %d",
                       i, N_PLAN_OPS, N_GROUPS, N_LANES, instr->op, instr->group, instr->lane);
         }
+        bool parts = instr->op == PLAN_gather || instr->op == PLAN_exchange;
+        if (instr->half >= N_HALVES || (instr->half && !parts)) {
+            REFUSE_IN(c, "references",
+                      "instruction %u: expected a start or a wait of a gather or an exchange, found "
+                      "half %d of %s",
+                      i, instr->half, plan_op_words[instr->op]);
+        }
         if (instr->op == PLAN_launch && instr->kernel >= c->plan->n_kernels) {
             REFUSE_IN(c, "references", "instruction %u: expected a kernel below %u, found %u", i,
                       c->plan->n_kernels, instr->kernel);
@@ -278,6 +285,17 @@ static Status check_step_rows(const ProgramCheck *c) {
     return OK;
 }
 
+// In which segment an instruction is, and the last row of each segment.
+static void fill_segments(ProgramCheck *c) {
+    const PlanProgram *program = c->program;
+    c->segment = ARENA_ARRAY(c->scratch, uint32_t, program->n_instrs + 1);
+    c->last_row = ARENA_ARRAY(c->scratch, uint32_t, program->n_segments + 1);
+    for (uint32_t s = 0; s < program->n_segments; s++)
+        for (int32_t i = 0; i < program->segments[s].n; i++)
+            c->segment[program->segments[s].first + i] = s;
+    for (uint32_t r = 0; r < program->n_rows; r++) c->last_row[program->rows[r].segment] = r;
+}
+
 Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratch) {
     ProgramCheck c = {
         .plan = plan,
@@ -295,11 +313,14 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_launches(&c));
     TRY(c.pipelined ? check_pipelined_rows(&c) : check_rows(&c));
     if (c.is_step && !c.pipelined) TRY(check_step_rows(&c));
+    fill_segments(&c);
+    TRY(check_last(&c));
     TRY(check_interface(&c));
     TRY(check_lives(&c));
     TRY(check_repeat_flow(&c));
     TRY(check_clashes(&c));
     TRY(check_remote(&c));
+    TRY(check_halves(&c));
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));
     if (c.is_step && plan->n_buckets) TRY(check_shards(&c));

@@ -209,8 +209,10 @@ static Status walk_operand(Walk *walk, uint32_t number, const PlanOperand *opera
     return OK;
 }
 
+// What is begun here and ends elsewhere orders nothing but itself.
 static bool meets(const PlanInstr *instr) {
-    return instr->op == PLAN_barrier || instr->op == PLAN_gather || instr->op == PLAN_exchange;
+    bool whole = instr->half == HALF_whole;
+    return whole && (instr->op == PLAN_barrier || instr->op == PLAN_gather || instr->op == PLAN_exchange);
 }
 
 static Status walk_instr(Walk *walk, uint32_t number) {

@@ -92,9 +92,7 @@ static void fill_precedes(ProgramCheck *c, const Body *body) {
     const PlanProgram *program = c->program;
     uint32_t n = program->n_segments;
     c->precedes = ARENA_ARRAY(c->scratch, bool, (size_t)n *n + 1);
-    c->segment = ARENA_ARRAY(c->scratch, uint32_t, program->n_instrs + 1);
     for (uint32_t a = 0; a < n; a++) {
-        for (int32_t i = 0; i < program->segments[a].n; i++) c->segment[program->segments[a].first + i] = a;
         for (uint32_t b = 0; b < n; b++) {
             bool inside = a >= body->segment && a < body->segment + body->n_segments && b >= body->segment &&
                           b < body->segment + body->n_segments;

@@ -62,6 +62,7 @@ static bool is_parameter(const Plan *plan, const PlanBucket *bucket, const PlanO
 static Status check_crossed(Sharded *s, uint32_t number, const PlanInstr *instr,
                             const PlanOperand *operands) {
     if (instr->op != PLAN_gather && instr->op != PLAN_exchange) return OK;
+    if (instr->half == HALF_wait) return OK;
     const Plan *plan = s->c->plan;
     const PlanBuffer *from = buffer_of(s, &operands[0]), *to = buffer_of(s, &operands[1]);
     if (instr->op == PLAN_gather && from->region == REGION_master && touches_sharded(plan, from)) {

@@ -15,6 +15,7 @@ typedef struct Walk {
     int32_t batches;
     int32_t *row_at;     // by segment and microbatch (of a row outside microbatches: 0); -1: none
     int64_t *sent_until; // by row: what it sends is not written before
+    bool *late;          // by buffer: instructions touch it that run in last rows only
 } Walk;
 
 static int32_t *row_of(const Walk *w, uint32_t segment, int32_t microbatch) {
@@ -77,11 +78,13 @@ static Touch *find_touches(Walk *w) {
     const PlanProgram *program = w->program;
     Touch *touches = ARENA_ARRAY(w->arena, Touch, (size_t)program->n_buffers * program->n_segments + 1);
     for (size_t i = 0; i < (size_t)program->n_buffers * program->n_segments; i++) touches[i].last = -1;
+    w->late = ARENA_ARRAY(w->arena, bool, program->n_buffers + 1);
     for (uint32_t i = 0; i < program->n_instrs; i++) {
         const PlanInstr *instr = &program->instrs[i];
         for (uint32_t k = 0; k < instr->n_operands; k++) {
             uint32_t buffer = program->operands[instr->operands + k].buffer;
             touch(&touches[buffer * program->n_segments + w->segment_of[i]], (int32_t)i, instr->op == PLAN_send);
+            w->late[buffer] |= instr->last;
         }
     }
     for (uint32_t b = 0; b < program->n_buffers; b++) {
@@ -113,6 +116,22 @@ static bool life_in(const Walk *w, uint32_t buffer, const Touch *touches, int32_
     return any;
 }
 
+// What last rows make and what follows them reads: one life, from row to row.
+static bool late_life(const Walk *w, uint32_t buffer, const Touch *touches, PlanLife *life) {
+    const PlanProgram *program = w->program;
+    *life = (PlanLife){ .buffer = buffer, .first = INT64_MAX, .last = -1 };
+    for (uint32_t s = 0; s < program->n_segments; s++) {
+        const Touch *of = &touches[buffer * program->n_segments + s];
+        int32_t row = -1;
+        for (int32_t m = 0; m < w->batches; m++)
+            if (*row_of(w, s, m) > row) row = *row_of(w, s, m);
+        if (of->last < of->first || row < 0) continue;
+        life->first = min_i64(life->first, tick(w, row, of->first));
+        life->last = max_i64(life->last, tick(w, row, of->last));
+    }
+    return life->last >= 0;
+}
+
 void plan_lives(const PlanProgram *program, Region region, Arena *arena, PlanLives *out) {
     Walk w = { .program = program, .arena = arena, .out = out };
     *out = (PlanLives){ 0 };
@@ -123,6 +142,10 @@ void plan_lives(const PlanProgram *program, Region region, Arena *arena, PlanLiv
     for (uint32_t b = 0; b < program->n_buffers; b++) {
         PlanLife life;
         if (program->buffers[b].region != region) continue;
+        if (w.late[b]) {
+            if (late_life(&w, b, touches, &life)) *ARENA_PUSH(arena, out->items, out->n, out->cap) = life;
+            continue;
+        }
         for (int32_t m = 0; m < w.batches; m++)
             if (life_in(&w, b, touches, m, &life)) *ARENA_PUSH(arena, out->items, out->n, out->cap) = life;
     }

@@ -580,6 +580,12 @@ static void parse_what(Parser *p, PlanInstr *instr) {
         instr->kernel = reference(p, &p->kernels, "a kernel");
         return;
     }
+    for (int half = HALF_start; half < N_HALVES; half++) {
+        if (!accept(p, plan_half_words[half])) continue;
+        instr->half = (uint8_t)half;
+        literal(p, " ");
+        break;
+    }
     instr->op = (uint8_t)word(p, plan_op_words, N_PLAN_OPS, 0, "what crosses ranks");
     instr->group = GROUP_pp;
     literal(p, " ");
@@ -614,6 +620,8 @@ static void parse_instrs(Parser *p, PlanProgram *program, PlanSegment *segment) 
         parse_what(p, instr);
         instr->operands = program->n_operands;
         while (accept(p, " ")) {
+            instr->last = accept(p, "last");
+            if (instr->last) break;
             int mode = word(p, plan_mode_words, N_OPERAND_MODES, 0, "a mode (<, >, +=, =, >>, <<, >?)");
             literal(p, " ");
             uint32_t buffer = reference(p, &p->buffers, "a buffer");

@@ -84,6 +84,17 @@ int32_t plan_slots(const PlanProgram *program) {
     return slots;
 }
 
+bool *plan_last_rows(const PlanProgram *program, Arena *arena) {
+    bool *last = ARENA_ARRAY(arena, bool, program->n_rows + 1),
+         *later = ARENA_ARRAY(arena, bool, program->n_segments + 1);
+    for (uint32_t r = program->n_rows; r-- > 0;) {
+        uint32_t segment = program->rows[r].segment;
+        last[r] = !later[segment];
+        later[segment] = true;
+    }
+    return last;
+}
+
 int32_t plan_ranks(const Plan *plan) {
     return plan_group_size(plan, GROUP_world);
 }

@@ -131,6 +131,19 @@ typedef enum PlanOp {
     N_PLAN_OPS
 } PlanOp;
 
+// A gather or an exchange among ranks of one stage may be two instructions with the same operands: its start, which
+// waits for nobody, and later its wait, which ends when the whole has. What runs between leaves alone what it
+// writes, and does not write what it reads. Pairs may lie in one another.
+//   start     < src  > dst
+//   wait      < src  = dst
+#define PLAN_HALVES(X) X(whole) X(start) X(wait)
+typedef enum PlanHalf {
+#define X(name) HALF_##name,
+    PLAN_HALVES(X)
+#undef X
+    N_HALVES
+} PlanHalf;
+
 // Activations and gradients of a pipeline meet between the same two ranks in orders of their own.
 #define PLAN_LANES(X) X(forward) X(back)
 typedef enum PlanLane {
@@ -255,6 +268,9 @@ typedef struct PlanInstr {
     uint32_t operands, n_operands; // first, in program->operands
     uint8_t op, group;           // PlanOp; PlanGroup of all but launch
     uint8_t lane;                // send, recv: PlanLane
+    uint8_t half;                // gather, exchange: PlanHalf
+    bool last;                   // done only in the last of its segment's rows: what follows the microbatches
+                                 // begins while the last one still computes
     int32_t peer;                // send, recv: the other stage
     double even;                 // blocks
 } PlanInstr;
@@ -312,6 +328,7 @@ PlanProgram *plan_program(const Plan *plan, const char *name); // NULL if it has
 const PlanRepeat *plan_repeat(const PlanProgram *program, int64_t instr); // that it belongs to, or NULL
 int32_t plan_trips(const PlanProgram *program, int64_t instr); // of an instruction, at even loads: counted ones 0
 int32_t plan_slots(const PlanProgram *program);                // that its rows use, 1 or more
+bool *plan_last_rows(const PlanProgram *program, Arena *arena); // [n_rows]: is it the last one of its segment?
 static inline int64_t plan_offset(const PlanBuffer *buffer, int32_t slot) {
     return slot > 0 && buffer->n_further ? buffer->further[slot - 1] : buffer->offset;
 }
@@ -373,7 +390,8 @@ int32_t plan_row_table(const Plan *plan, const PlanProgram *program, const PlanI
 /* lives.c: what lives when, over all rows. A tick is one instruction of one row, in the order in which they
    run; trips of a repeat are one. Of a buffer of act or sym in one slot, its lives are from the first
    tick of a microbatch that touches it to the last; longer by what `first` and `last` say; and what is sent, to
-   the next row of that segment and slot, which waits until it has been taken. */
+   the next row of that segment and slot, which waits until it has been taken. What instructions of last rows
+   touch has one life over all rows. */
 
 typedef struct PlanLife { uint32_t buffer; int32_t slot; int64_t first, last; /* ticks */ } PlanLife;
 typedef struct PlanLives {

@@ -177,7 +177,8 @@ static void print_what(const Plan *plan, const PlanInstr *instr, Text *out) {
                   instr->kernel < plan->n_kernels ? plan->kernels[instr->kernel].entry : "?");
         return;
     }
-    add_word(out, " @", plan_op_words, N_PLAN_OPS, instr->op);
+    if (instr->half) add_word(out, " @", plan_half_words, N_HALVES, instr->half);
+    add_word(out, instr->half ? " " : " @", plan_op_words, N_PLAN_OPS, instr->op);
     if (instr->op == PLAN_send || instr->op == PLAN_recv) {
         add_int(out, " ", instr->peer);
         if (instr->lane) add_word(out, " ", plan_lane_words, N_LANES, instr->lane);
@@ -206,6 +207,7 @@ static void print_instr(const Plan *plan, const PlanProgram *program, uint32_t n
         }
         if (operand->step) add_address(out, " step ", operand->step);
     }
+    if (instr->last) text_add(out, " last");
     text_add(out, "\n");
 }
 

@@ -56,7 +56,7 @@ static void add_launch(const Plan *plan, const PlanProgram *program, const PlanI
 
 static void add_crossing(const Plan *plan, const PlanProgram *program, const PlanInstr *instr,
                          double times, PlanTraffic *out) {
-    if (!instr->n_operands) return; // a barrier
+    if (!instr->n_operands || instr->half == HALF_wait) return; // a barrier; what has been counted
     double bytes = times * (double)program->buffers[program->operands[instr->operands].buffer].bytes;
     int32_t n = plan_group_size(plan, (PlanGroup)instr->group);
     bool far = instr->group == GROUP_pp || (instr->group == GROUP_world && plan->mesh.size[AXIS_pp] > 1);
@@ -69,14 +69,18 @@ static void add_crossing(const Plan *plan, const PlanProgram *program, const Pla
 }
 
 void plan_traffic(const Plan *plan, const PlanProgram *program, PlanTraffic *out) {
+    Arena *scratch = arena_create();
+    const bool *last = plan_last_rows(program, scratch);
     *out = (PlanTraffic){ 0 };
     for (uint32_t r = 0; r < program->n_rows; r++) {
         const PlanSegment *segment = &program->segments[program->rows[r].segment];
         for (int32_t i = segment->first; i < segment->first + segment->n; i++) {
             const PlanInstr *instr = &program->instrs[i];
+            if (instr->last && !last[r]) continue;
             double times = plan_trips(program, i);
             if (instr->op == PLAN_launch) add_launch(plan, program, instr, times, out);
             else add_crossing(plan, program, instr, times, out);
         }
     }
+    arena_destroy(scratch);
 }

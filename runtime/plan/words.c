@@ -42,6 +42,12 @@ const char *const plan_lane_words[N_LANES] = {
 #undef X
 };
 
+const char *const plan_half_words[N_HALVES] = {
+#define X(name) #name,
+    PLAN_HALVES(X)
+#undef X
+};
+
 const char *const plan_init_words[] = { "normal", "zeros", "ones" };
 const char *const plan_mode_words[N_OPERAND_MODES] = {
 #define X(name, word) word,

@@ -13,6 +13,7 @@ extern const char *const plan_axis_words[N_AXES];
 extern const char *const plan_group_words[N_GROUPS];
 extern const char *const plan_op_words[N_PLAN_OPS];
 extern const char *const plan_lane_words[N_LANES];
+extern const char *const plan_half_words[N_HALVES];
 extern const char *const plan_mode_words[N_OPERAND_MODES];
 
 // Regions that few plans have: a plan says nothing of one without bytes.

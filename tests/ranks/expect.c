@@ -75,6 +75,38 @@ end:
     return status;
 }
 
+// Three that only begin, two of one kind; whole calls of the same group come between, and none of it is mixed up.
+static Status meanwhile(Comm *comm, PlanGroup group, int64_t bytes, int salt) {
+    enum { CALLS = 3 };
+    static const PlanOp ops[CALLS] = { PLAN_exchange, PLAN_gather, PLAN_exchange };
+    int n = comm_members(comm, group);
+    int64_t all = bytes * n + 1;
+    uint8_t *from = malloc((size_t)(all * CALLS)), *to = calloc(1, (size_t)(all * CALLS));
+    void *tickets[CALLS];
+    Status status = OK;
+    for (int k = 0; k < CALLS; k++) {
+        uint8_t *given = from + k * all;
+        for (int i = 0; i < (ops[k] == PLAN_gather ? 1 : n); i++)
+            expect_fill(given + i * bytes, bytes, comm->rank,
+                        ops[k] == PLAN_gather ? 0 : comm_world_rank(comm, group, i), salt + k);
+        TRY_GOTO(comm->api->begin(comm, group, ops[k], given, to + k * all, bytes, &tickets[k]), end);
+        TRY_GOTO(exchanges(comm, group, bytes, salt + 10 + k), end);
+    }
+    for (int k = 0; k < CALLS; k++) {
+        TRY_GOTO(gathers(comm, group, bytes, salt + 20 + k, false), end);
+        TRY_GOTO(comm->api->ended(comm, tickets[k]), end);
+        memset(from + k * all, 0, (size_t)all);
+        for (int i = 0; i < n; i++)
+            TRY_GOTO(expect_same(ops[k] == PLAN_gather ? "gather that began" : "exchange that began", comm,
+                                 to + k * all + i * bytes, bytes, comm_world_rank(comm, group, i),
+                                 ops[k] == PLAN_gather ? 0 : comm->rank, salt + k), end);
+    }
+end:
+    free(from);
+    free(to);
+    return status;
+}
+
 // Every rank to every other: three messages of different sizes per lane, the lanes taken last first, the
 // tickets waited for last first.
 static Status messages(Comm *comm, int64_t bytes, int salt) {
@@ -144,6 +176,8 @@ Status expect_all(Comm *comm, const PlanMesh *mesh) {
             TRY(gathers(comm, (PlanGroup)g, sizes[s], 10 * s + g + 1000, true));
             TRY(exchanges(comm, (PlanGroup)g, sizes[s], 10 * s + g + 2000));
             TRY(comm->api->barrier(comm, (PlanGroup)g));
+            if (comm->api->begin && plan_group_holds(GROUP_dp, (PlanGroup)g))
+                TRY(meanwhile(comm, (PlanGroup)g, sizes[s], 5000 + 100 * s + 30 * g));
         }
         if (comm->n_ranks > 1) TRY(messages(comm, sizes[s], 3000 + s));
         TRY(windows(comm, sizes[s], 4000 + s));
