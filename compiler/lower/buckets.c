@@ -3,7 +3,8 @@
 // in grads and moments. On many: in buckets (plan.h), of which a rank updates its shard.
 //
 // Whether kernels read a parameter as it is or only packed is known once kernels are described,
-// which needs no address: programs are lowered that far first, and dropped.
+// which needs no address: programs are lowered that far first, and dropped. So it is known which gradients
+// are done first: their buckets come first, and cross ranks first.
 #include <stdlib.h>
 
 #include "compiler/lower/pass.h"
@@ -14,21 +15,31 @@ static int64_t param_bytes(const PlanParam *param) {
     return plan_numbers(param) * dtype_bytes(DTYPE_F32);
 }
 
-/* What is read as it is ------------------------------------------------------------------------ */
+/* What a trial says ---------------------------------------------------------------------------- */
 
-static void note_readers(const Lower *l, bool *direct) {
+// Of a parameter: whether kernels read it as it is, and when in a step its gradient is done: segment and depth of
+// the last kernel that adds to it.
+typedef struct Trial {
+    bool direct;
+    int64_t done;
+} Trial;
+
+static void note_kernels(const Lower *l, Trial *trials) {
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const Kernel *kernel = &l->kernels[k];
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             const Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
-            if (buffer->kind != BUFFER_PARAM || kernel->desc.family == FAMILY_PACK) continue;
-            direct[l->m->nodes[buffer->node].attr.index] = true;
+            if (buffer->kind != BUFFER_PARAM && buffer->kind != BUFFER_GRADIENT) continue;
+            Trial *trial = &trials[l->m->nodes[buffer->node].attr.index];
+            int64_t time = ((int64_t)kernel->segment << 32) + kernel->depth;
+            if (buffer->kind == BUFFER_GRADIENT) trial->done = max_i64(trial->done, time);
+            else if (kernel->desc.family != FAMILY_PACK) trial->direct = true;
         }
     }
 }
 
-// direct: by parameter of the model.
-static bool find_direct(Lower *l, bool *direct) {
+// trials: by parameter of the model.
+static bool run_trials(Lower *l, Trial *trials) {
     Shared trial = { .param_index = l->shared->param_index,
                      .has_gradient = l->shared->has_gradient,
                      .held = l->shared->held,
@@ -42,7 +53,7 @@ static bool find_direct(Lower *l, bool *direct) {
         here.trial = true;
         here.arena = arena_create();
         done = lower_start(&here, (Program)program) && lower_until_described(&here);
-        if (done) note_readers(&here, direct);
+        if (done) note_kernels(&here, trials);
         model_destroy(here.m);
         arena_destroy(here.arena);
     }
@@ -66,12 +77,25 @@ typedef struct Member {
     uint32_t class, param; // in the plan
     int32_t n;             // ranks of the group
     int place;             // groups of one, sharded ones, others
+    int64_t done;          // of others: when the gradient is; of the last in its bucket
+    uint32_t bucket;       // of a class, from 0
 } Member;
 
 static int by_class(const void *a, const void *b) {
     const Member *x = a, *y = b;
     if (x->place != y->place) return x->place < y->place ? -1 : 1;
     if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    if (x->done != y->done) return x->done < y->done ? -1 : 1;
+    return x->param < y->param ? -1 : x->param > y->param;
+}
+
+// Of buckets, once members have that of their bucket.
+static int by_bucket(const void *a, const void *b) {
+    const Member *x = a, *y = b;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
+    if (x->done != y->done) return x->done < y->done ? -1 : 1;
+    if (x->class != y->class) return x->class < y->class ? -1 : 1;
+    if (x->bucket != y->bucket) return x->bucket < y->bucket ? -1 : 1;
     return x->param < y->param ? -1 : x->param > y->param;
 }
 
@@ -100,7 +124,7 @@ static bool same_class(const Class *a, const Class *b) {
            !strncmp(a->name, b->name, (size_t)a->unit);
 }
 
-static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32_t *n) {
+static Member *list_members(Lower *l, const Trial *trials, Class *classes, uint32_t *n) {
     Plan *plan = l->plan;
     Member *members = ARENA_ARRAY(plan->arena, Member, plan->n_params);
     uint32_t n_classes = 0;
@@ -109,14 +133,38 @@ static Member *list_members(Lower *l, const bool *direct, Class *classes, uint32
         uint32_t index = l->shared->param_index[i], c = 0;
         if (!lower_holds(l, i)) continue;
         if (plan->params[index].is_state) continue;
-        Class class = class_of(l, i, direct[i]);
+        Class class = class_of(l, i, trials[i].direct);
         int32_t ranks = plan_group_size(plan, (PlanGroup) class.group);
         while (c < n_classes && !same_class(&classes[c], &class)) c++;
         if (c == n_classes) classes[n_classes++] = class;
-        members[(*n)++] = (Member){ c, index, ranks, ranks == 1 ? 0 : class.sharded ? 1 : 2 };
+        int place = ranks == 1 ? 0 : class.sharded ? 1 : 2;
+        members[(*n)++] = (Member){ c, index, ranks, place, place == 2 ? trials[i].done : 0, 0 };
     }
     if (*n) qsort(members, *n, sizeof *members, by_class);
     return members;
+}
+
+static int64_t member_bytes(const Plan *plan, const Member *member) {
+    return round_up(param_bytes(&plan->params[member->param]), PLAN_GRAIN);
+}
+
+// Members of a class fill its buckets one after another; buckets of others go in the order in which they are done.
+static void assign_buckets(const Plan *plan, Member *members, uint32_t n, int64_t most) {
+    int64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const Member *last = i ? &members[i - 1] : NULL;
+        bool same = last && last->class == members[i].class && last->place == members[i].place;
+        int64_t own = member_bytes(plan, &members[i]);
+        bool fits = same && bytes + own <= most;
+        members[i].bucket = same ? last->bucket + !fits : 0;
+        bytes = fits ? bytes + own : own;
+    }
+    for (uint32_t i = n; i-- > 1;) {
+        Member *to = &members[i - 1];
+        const Member *next = &members[i];
+        if (to->class == next->class && to->place == next->place && to->bucket == next->bucket) to->done = next->done;
+    }
+    if (n) qsort(members, n, sizeof *members, by_bucket);
 }
 
 // Where the last bucket ends.
@@ -139,19 +187,19 @@ static void close_bucket(Plan *plan, const Member *last, bool direct, Ends *ends
     plan->region_bytes[REGION_weights] += bucket->bytes;
 }
 
-static void place_in_buckets(Lower *l, const bool *direct) {
+static void place_in_buckets(Lower *l, const Trial *trials) {
     Plan *plan = l->plan;
     Class *classes = ARENA_ARRAY(plan->arena, Class, plan->n_params);
     uint32_t n;
-    const Member *members = list_members(l, direct, classes, &n);
-    int64_t most = l->options->bucket ? l->options->bucket : MOST_BYTES;
+    Member *members = list_members(l, trials, classes, &n);
+    assign_buckets(plan, members, n, l->options->bucket ? l->options->bucket : MOST_BYTES);
     Ends ends = { 0 };
     PlanBucket *last = NULL;
     for (uint32_t i = 0; i < n; i++) {
         PlanParam *param = &plan->params[members[i].param];
         const Class *class = &classes[members[i].class];
-        int64_t bytes = round_up(param_bytes(param), PLAN_GRAIN);
-        bool fits = last && members[i].class == members[i - 1].class && last->bytes + bytes <= most;
+        int64_t bytes = member_bytes(plan, &members[i]);
+        bool fits = last && members[i].class == members[i - 1].class && members[i].bucket == members[i - 1].bucket;
         if (last && !fits)
             close_bucket(plan, &members[i - 1], classes[members[i - 1].class].direct, &ends);
         if (!fits) {
@@ -198,9 +246,9 @@ bool lower_place_params(Lower *l) {
         place_in_weights(plan, false);
         plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
     } else {
-        bool *direct = ARENA_ARRAY(plan->arena, bool, l->from->n_params);
-        if (!find_direct(l, direct)) return false;
-        place_in_buckets(l, direct);
+        Trial *trials = ARENA_ARRAY(plan->arena, Trial, l->from->n_params);
+        if (!run_trials(l, trials)) return false;
+        place_in_buckets(l, trials);
         place_direct(plan);
     }
     place_in_weights(plan, true);

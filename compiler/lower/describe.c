@@ -318,12 +318,18 @@ bool pass_describe(Lower *l) {
 }
 
 const char *kernel_word(const Kernel *kernel) {
-    static const char *const ops[] = {
+    static const char *const ops[N_HALVES][N_PLAN_OPS] = {
 #define X(name) "@" #name,
-        PLAN_OPS(X)
+        [HALF_whole] = { PLAN_OPS(X) },
+#undef X
+#define X(name) "@start " #name,
+        [HALF_start] = { PLAN_OPS(X) },
+#undef X
+#define X(name) "@wait " #name,
+        [HALF_wait] = { PLAN_OPS(X) },
 #undef X
     };
-    return kernel->op == PLAN_launch ? family_name[kernel->desc.family] : ops[kernel->op];
+    return kernel->op == PLAN_launch ? family_name[kernel->desc.family] : ops[kernel->half][kernel->op];
 }
 
 void dump_describe(const Lower *l, Text *out) {

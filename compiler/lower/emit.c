@@ -269,6 +269,8 @@ static void emit_instructions(Lower *l, PlanProgram *program, NameTable *names) 
                          .op = kernel->op,
                          .group = kernel->group,
                          .lane = kernel->lane,
+                         .half = kernel->half,
+                         .last = kernel->last,
                          .peer = kernel->peer,
                          .even = kernel->even };
         for (uint32_t i = 0; i < kernel->n_binds; i++) {

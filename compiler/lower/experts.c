@@ -210,10 +210,13 @@ bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel) {
     return false;
 }
 
-// Whether the ranks that reach each other meet in the kernel.
+// Whether the ranks that reach each other meet in the kernel. Buckets cross in halves, in which nobody meets
+// (overlap.c).
 static bool meets(const Lower *l, const Kernel *k) {
     bool of_group = k->op == PLAN_barrier || k->op == PLAN_gather || k->op == PLAN_exchange;
-    return of_group && plan_group_holds((PlanGroup)k->group, lower_reach(l));
+    const Buffer *from = k->n_binds ? &l->buffers[k->binds[0].buffer] : NULL;
+    bool bucket = from && from->kind == BUFFER_RANGE && k->group != GROUP_world;
+    return of_group && !bucket && plan_group_holds((PlanGroup)k->group, lower_reach(l));
 }
 
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {

@@ -174,6 +174,8 @@ typedef struct Kernel {
     uint8_t segment;
     uint8_t op, group; // PlanOp; PlanGroup of a crossing
     uint8_t lane;      // send, recv: PlanLane
+    uint8_t half;      // PlanHalf of a crossing
+    bool last;         // runs in the last of its segment's rows only
     int32_t peer;      // send, recv: the other stage
     double even;       // blocks: rows to each other member at even loads
     int32_t depth, late;      // late: depth at which its first reader needs it
@@ -377,6 +379,7 @@ void lower_after(Lower *l, uint32_t kernel, uint32_t earlier); // both of one se
 void describe_update(Lower *l);
 // Masters of a bucket of several ranks, gathered in a segment; index in l->gathered.
 uint32_t lower_gathered(Lower *l, uint32_t bucket, SegmentKind segment);
+int64_t lower_numbers(int64_t bytes); // fp32 in as many bytes
 // dst = or += what the ranks of a group have, in parts.
 uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts, uint32_t dst,
                           int32_t ranks, bool accumulate);
@@ -458,6 +461,14 @@ void dump_chunk(const Lower *l, Text *out);
 
 bool pass_schedule(Lower *l);
 void dump_schedule(const Lower *l, Text *out);
+
+void schedule_lives(Lower *l); // of buffers, from the times of kernels
+
+/* overlap.c: what crosses ranks while kernels run */
+
+// After kernels are in order: exchanges of resident gradients come in, gathers of weights and exchanges of gradients
+// are taken apart.
+void overlap_crossings(Lower *l);
 
 /* generate.c: source text for every kernel */
 

@@ -24,6 +24,7 @@ typedef struct Walk {
     int32_t *at;    // [segment][microbatch] row, -1
     int32_t *until; // by row: begin of the next row of its segment and slot
     Use *uses;      // [buffer][segment]
+    bool *late;     // [buffer] touched in last rows and after them only
 } Walk;
 
 bool place_needs_rows(const Lower *l) {
@@ -110,8 +111,10 @@ static void find_uses(Walk *w) {
     Lower *l = w->l;
     w->uses = ARENA_ARRAY(l->arena, Use, (size_t)l->n_buffers * N_SEGMENTS);
     for (size_t i = 0; i < (size_t)l->n_buffers * N_SEGMENTS; i++) w->uses[i].last = -1;
+    w->late = ARENA_ARRAY(l->arena, bool, l->n_buffers);
     for (uint32_t k = 0; k < l->n_kernels; k++) {
         const Kernel *kernel = &l->kernels[k];
+        for (uint32_t i = 0; i < kernel->n_binds; i++) w->late[kernel->binds[i].buffer] |= kernel->last;
         for (uint32_t i = 0; i < kernel->n_binds; i++)
             use(&w->uses[kernel->binds[i].buffer * N_SEGMENTS + kernel->segment], kernel->time,
                 kernel->op == PLAN_send);
@@ -153,6 +156,25 @@ static bool crosses_rows(const Walk *w, uint32_t buffer) {
     return segments > 1 || sent;
 }
 
+// From the last row of a segment to that of another, or to the end.
+static void add_late(const Walk *w, uint32_t buffer, Interval *item) {
+    Span *life = ARENA_ARRAY(w->l->arena, Span, 1);
+    bool any = false;
+    for (uint32_t s = 0; s < N_SEGMENTS; s++) {
+        const Use *of = &w->uses[buffer * N_SEGMENTS + s];
+        int32_t row = -1;
+        for (int32_t m = 0; of->first <= of->last && m < w->batches; m++)
+            row = (int32_t)max_i64(row, *row_at(w, s, m));
+        if (row < 0) continue;
+        int32_t base = w->begin[row] - w->l->segment_first[s];
+        if (!any || base + of->first < life->first) life->first = base + of->first;
+        if (!any || base + of->last > life->last) life->last = base + of->last;
+        any = true;
+    }
+    *item = (Interval){ .bytes = w->l->buffers[buffer].bytes, .lives = life, .n_lives = any,
+                        .first = life->first, .last = life->last };
+}
+
 static void add_tenant(const Walk *w, uint32_t buffer, int32_t slot, bool slotted, Interval *item) {
     Lower *l = w->l;
     Span *lives = ARENA_ARRAY(l->arena, Span, w->batches);
@@ -183,12 +205,13 @@ Interval *place_over_rows(Lower *l, Region region, Tenant **tenants, uint32_t *n
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         Buffer *buffer = &l->buffers[b];
         if (buffer->region != region) continue;
-        bool slotted = l->slots > 1 && crosses_rows(&w, b);
+        bool slotted = l->slots > 1 && !w.late[b] && crosses_rows(&w, b);
         buffer->n_further = slotted ? l->slots - 1 : 0;
         if (slotted) buffer->further = ARENA_ARRAY(l->arena, int64_t, buffer->n_further);
         for (int32_t slot = 0; slot <= buffer->n_further; slot++) {
             (*tenants)[*n] = (Tenant){ b, slot };
-            add_tenant(&w, b, slot, slotted, &items[(*n)++]);
+            if (w.late[b]) add_late(&w, b, &items[(*n)++]);
+            else add_tenant(&w, b, slot, slotted, &items[(*n)++]);
         }
     }
     return items;

@@ -327,13 +327,11 @@ static void live_through(Lower *l, const Repeat *repeat) {
     }
 }
 
-static bool fill_lives(Lower *l) {
+void schedule_lives(Lower *l) {
     int32_t last = (int32_t)l->n_kernels - 1;
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         Buffer *buffer = &l->buffers[b];
         bool act = buffer_is_placed(buffer);
-        if (act && !buffer->writer)
-            return lower_fail(l, buffer->node, "internal error: a value that nobody makes");
         buffer->first = act ? l->kernels[buffer->writer - 1].time : 0;
         buffer->last = act ? buffer->first : last;
     }
@@ -341,16 +339,27 @@ static bool fill_lives(Lower *l) {
         const Kernel *kernel = &l->kernels[k];
         for (uint32_t i = 0; i < kernel->n_binds; i++) {
             Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
-            if (!buffer_is_placed(buffer)) continue;
-            if (kernel->segment == SEGMENT_UPDATE &&
-                l->kernels[buffer->writer - 1].segment != SEGMENT_UPDATE)
-                return lower_fail(l, buffer->node,
-                                  "internal error: a value of a microbatch is read by the update");
-            if (kernel->time > buffer->last) buffer->last = kernel->time;
+            if (buffer_is_placed(buffer) && kernel->time > buffer->last) buffer->last = kernel->time;
         }
     }
     for (uint32_t i = 0; i < l->n_repeats; i++) live_through(l, &l->repeats[i]);
     meet_lives(l);
+}
+
+// Of what lives for a part of the program.
+static bool check_made(Lower *l) {
+    for (uint32_t b = 0; b < l->n_buffers; b++)
+        if (buffer_is_placed(&l->buffers[b]) && !l->buffers[b].writer)
+            return lower_fail(l, l->buffers[b].node, "internal error: a value that nobody makes");
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        const Kernel *kernel = &l->kernels[k];
+        for (uint32_t i = 0; kernel->segment == SEGMENT_UPDATE && i < kernel->n_binds; i++) {
+            const Buffer *buffer = &l->buffers[kernel->binds[i].buffer];
+            if (buffer_is_placed(buffer) && l->kernels[buffer->writer - 1].segment != SEGMENT_UPDATE)
+                return lower_fail(l, buffer->node,
+                                  "internal error: a value of a microbatch is read by the update");
+        }
+    }
     return true;
 }
 
@@ -378,7 +387,10 @@ bool pass_schedule(Lower *l) {
     l->segment_first[N_SEGMENTS] = time;
     if ((uint32_t)time != l->n_kernels)
         return lower_fail(l, 0, "internal error: kernels wait for each other");
-    return fill_lives(l);
+    if (!check_made(l)) return false;
+    schedule_lives(l);
+    overlap_crossings(l);
+    return true;
 }
 
 void dump_schedule(const Lower *l, Text *out) {

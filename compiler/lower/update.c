@@ -4,18 +4,17 @@
 // On one rank: the gradient's norm, clipping, AdamW over all numbers at once. On many, each rank
 // updates its shards (plan.h, PlanBucket):
 //
-//   per bucket of a group of several   @exchange gradients; add what the ranks have into the shard
+//   per bucket of a group of several   @exchange gradients; add what the ranks have into the shard (overlap.c)
 //   shards, which lie side by side     sum of squares; @gather one number per rank of the world;
 //                                      clip by what they add up to; AdamW
 //   per bucket of a group of several   @gather masters: into weights, or to be packed from
 //   sums for m.update                  @gather; add up what the ranks have, unless it is the same
 //
-// Sums over ranks are in their order. Shards are written over gradients that have been exchanged,
-// so buckets go one after another.
+// Sums over ranks are in their order.
 #include "compiler/lower/pass.h"
 
 // The optimizer precedes whatever else runs in the update part: phases, as negative depths.
-enum { TOTALS = -8, EXCHANGE, SQUARES, FOLD, NORMS, CLIP, ADAMW };
+enum { TOTALS = -7, SQUARES, FOLD, NORMS, CLIP, ADAMW };
 
 static uint32_t add_flat(Lower *l, SegmentKind segment, int32_t depth, Family family, int64_t n) {
     uint32_t kernel = lower_add_kernel(l, segment, depth, family);
@@ -36,14 +35,14 @@ static void clear(Lower *l, Region region, int64_t n) {
 
 /* Ranks ---------------------------------------------------------------------------------------- */
 
-static int64_t numbers(int64_t bytes) {
+int64_t lower_numbers(int64_t bytes) {
     return bytes / dtype_bytes(DTYPE_F32);
 }
 
 // `dst` = what the ranks of a group have at `src`, of the same size each.
 uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t parts,
                           uint32_t dst, int32_t ranks, bool accumulate) {
-    int64_t n = numbers(l->buffers[dst].bytes);
+    int64_t n = lower_numbers(l->buffers[dst].bytes);
     uint32_t kernel = add_flat(l, segment, depth, FAMILY_REDUCE, n);
     l->kernels[kernel].desc.accumulate = accumulate;
     l->kernels[kernel].desc.ranks = ranks;
@@ -51,26 +50,6 @@ uint32_t lower_add_reduce(Lower *l, SegmentKind segment, int32_t depth, uint32_t
     lower_bind(l, kernel, "parts", parts, OPERAND_READ);
     lower_bind(l, kernel, "y", dst, accumulate ? OPERAND_ADD : OPERAND_WRITE);
     return kernel;
-}
-
-// Returns the last kernel, or `before`.
-static uint32_t exchange_bucket(Lower *l, uint32_t number, uint32_t before) {
-    const PlanBucket *bucket = &l->plan->buckets[number];
-    int32_t ranks = lower_bucket_ranks(l, bucket);
-    if (ranks == 1 || bucket->sharded) return before;
-    const char *name = arena_printf(l->arena, "bucket.%u", number);
-    uint32_t all = lower_range(l, arena_printf(l->arena, "%s.gradient", name), REGION_grads,
-                               bucket->grads, bucket->bytes),
-             parts = lower_range(l, arena_printf(l->arena, "%s.parts", name), REGION_act, 0,
-                                 bucket->bytes),
-             shard = lower_range(l, arena_printf(l->arena, "%s.sum", name), REGION_grads,
-                                 bucket->shard, bucket->bytes / ranks);
-    uint32_t exchange =
-        lower_add_crossing(l, SEGMENT_UPDATE, EXCHANGE, PLAN_exchange, (PlanGroup)bucket->group);
-    lower_bind(l, exchange, "from", all, OPERAND_READ);
-    lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
-    if (before != NO_KERNEL) lower_after(l, exchange, before);
-    return lower_add_reduce(l, SEGMENT_UPDATE, EXCHANGE, parts, shard, ranks, false);
 }
 
 // One number of each rank of the world; returns what all of them have.
@@ -92,9 +71,8 @@ static uint32_t gather_norms(Lower *l, uint32_t partials, int64_t n) {
 // AdamW over n numbers that lie at the front of grads, of `masters` and of moments.
 static void describe_adamw(Lower *l, int64_t n, Region masters) {
     uint32_t scalars = lower_buffer(l, BUFFER_SCALARS, 0, 0),
-             partials = lower_buffer(l, BUFFER_NORM, 0, 0), before = NO_KERNEL;
+             partials = lower_buffer(l, BUFFER_NORM, 0, 0);
     bool ranks = l->plan->n_buckets != 0;
-    for (uint32_t i = 0; i < l->plan->n_buckets; i++) before = exchange_bucket(l, i, before);
     uint32_t sums = ranks
                         ? lower_range(l, "grads.sums", REGION_grads, 0, n * dtype_bytes(DTYPE_F32))
                         : lower_buffer(l, BUFFER_FLAT, 0, REGION_grads);
@@ -102,7 +80,6 @@ static void describe_adamw(Lower *l, int64_t n, Region masters) {
     l->kernels[sumsq].desc.flops = 2.0 * (double)n;
     lower_bind(l, sumsq, "x", sums, OPERAND_READ);
     lower_bind(l, sumsq, "partials", partials, OPERAND_WRITE);
-    if (before != NO_KERNEL) lower_after(l, sumsq, before);
     int64_t n_partials = div_up(n, SUMSQ_TILE);
     uint32_t squares = ranks ? gather_norms(l, partials, n_partials) : partials;
     uint32_t clip =
@@ -155,7 +132,7 @@ void describe_update(Lower *l) {
     if (n) {
         clear(l, REGION_grads, n);
         Region masters = plan_master(l->plan);
-        describe_adamw(l, l->plan->n_buckets ? numbers(plan_master_bytes(l->plan)) : n, masters);
+        describe_adamw(l, l->plan->n_buckets ? lower_numbers(plan_master_bytes(l->plan)) : n, masters);
     }
     sum_totals(l);
     gather_weights(l);

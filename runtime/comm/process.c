@@ -57,7 +57,8 @@ static void team_nodes(Process *p, Arena *arena, Team *team) {
 
 static void team_init(Process *p, Arena *arena, PlanGroup group, int n, int own, int *ranks, bool behind) {
     Team *team = behind ? &p->behind.teams[group] : &p->teams[group];
-    *team = (Team){ .group = group, .tag = (behind ? TAG_BEHIND : TAG_GROUP) + (int)group, .n = n, .own = own, .ranks = ranks };
+    *team = (Team){ .group = group, .tag = (behind ? TAG_BEHIND : TAG_GROUP) + (int)group,
+                    .n = n, .own = own, .ranks = ranks };
     team_nodes(p, arena, team);
     team->cell = &p->control.cells[ranks[team->leaders[team->own_node]]][behind][group];
     team->boxes = ARENA_ARRAY(arena, char *, team->n_here);

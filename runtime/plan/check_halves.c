@@ -84,17 +84,19 @@ typedef struct Walk {
     const ProgramCheck *c;
     Pair *open; // begun and not waited for
     uint32_t n, cap;
+    int32_t slot; // of the row; -1: of any
 } Walk;
 
 static const PlanBuffer *buffer_of(const Walk *w, uint32_t number, uint32_t k) {
     return &w->c->program->buffers[w->c->program->operands[w->c->program->instrs[number].operands + k].buffer];
 }
 
-// Bytes that an operand touches, of all its slots and trips.
-static bool touches(const PlanBuffer *buffer, const PlanOperand *operand, const PlanBuffer *other) {
+// Of all trips.
+static bool touches(const Walk *w, const PlanBuffer *buffer, const PlanOperand *operand, const PlanBuffer *other) {
     int64_t bytes = operand->bytes ? operand->bytes : buffer->bytes;
     if (buffer->region != other->region) return false;
     for (int32_t slot = 0; slot <= buffer->n_further; slot++) {
+        if (buffer->n_further && w->slot >= 0 && slot != w->slot) continue;
         int64_t at = plan_offset(buffer, slot) + (operand->bytes ? operand->offset : 0);
         if (at < other->offset + other->bytes && other->offset < at + bytes) return true;
     }
@@ -105,11 +107,11 @@ static Status check_apart(const Walk *w, uint32_t number, const PlanOperand *ope
     const PlanBuffer *buffer = &w->c->program->buffers[operand->buffer];
     for (uint32_t i = 0; i < w->n; i++) {
         const Pair *pair = &w->open[i];
-        if (touches(buffer, operand, pair->to))
+        if (touches(w, buffer, operand, pair->to))
             REFUSE_HALF(w->c, number,
                         "expected the wait of instruction %u before \"%s\" is touched, which comes into \"%s\"",
                         pair->start, buffer->name, pair->to->name);
-        if (operand_writes(operand->mode) && touches(buffer, operand, pair->from))
+        if (operand_writes(operand->mode) && touches(w, buffer, operand, pair->from))
             REFUSE_HALF(w->c, number,
                         "expected the wait of instruction %u before \"%s\" is written, which sends \"%s\"",
                         pair->start, buffer->name, pair->from->name);
@@ -159,7 +161,7 @@ static Status expect_none_open(const Walk *w, const char *where) {
 }
 
 static Status walk_segment(const ProgramCheck *c, const PlanSegment *segment) {
-    Walk w = { .c = c };
+    Walk w = { .c = c, .slot = -1 };
     for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n; i++)
         if (!c->program->instrs[i].last) TRY(walk_instr(&w, (uint32_t)i));
     return expect_none_open(&w, "its row");
@@ -177,6 +179,7 @@ Status check_halves(const ProgramCheck *c) {
     }
     for (uint32_t r = check_once_from(c); r < program->n_rows; r++) {
         const PlanSegment *segment = &program->segments[program->rows[r].segment];
+        w.slot = program->rows[r].slot;
         for (int64_t i = segment->first; i < (int64_t)segment->first + segment->n; i++)
             if (check_runs(c, &program->instrs[i], r)) TRY(walk_instr(&w, (uint32_t)i));
     }
