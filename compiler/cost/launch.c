@@ -139,6 +139,7 @@ static void of_launch(const Reading *r, const PlanInstr *instr, CostLaunch *out)
                        .bytes = kernel->bytes };
     of_remote(r, instr, route, out);
     double rows = route ? route->tokens * route->top_k : 0;
+    if (rows > 0) out->room = route->capacity / rows;
     if (k->class == COST_experts && route) {
         cost_of_rows(k, fmin(rows / rows_of(kernel), 1));
     } else if (route && route->capacity > rows && bound_to(r, instr, "offsets") == UINT32_MAX && is(kernel, "row")) {

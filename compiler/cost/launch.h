@@ -10,6 +10,7 @@
 typedef struct CostLaunch {
     CostKernel kernel;
     CostRows rows;  // that it puts or gets, over `group`; tokens 0: none
+    double room;    // rows that products of its experts have room for, over the even ones; 0: it has no experts
     uint8_t group;  // PlanGroup
 } CostLaunch;
 // By instruction; of others than launches all is zero.

@@ -48,6 +48,19 @@
       "published training speeds beside what the cost model predicts",                             \
       "  --rows FILE.csv                      rows to predict [tests/search/published.csv]\n"       \
       "  --models DIR                         where the specs are [models]\n")                      \
+    X(simulate, "SPEC|PLAN [key=value...] [--layout L] [--cluster C]",                             \
+      "what a step would take on a machine: time, where it goes, memory",                          \
+      "  --cluster NAME|FILE.lua              the machine, for example b300x64 (dsl/hardware.lua)\n" \
+      "                                       [as many cores as the layout has ranks]\n"           \
+      "  --trace FILE                         what every stage does when, as of train\n"           \
+      "  --svg FILE                           the same as a picture\n"                             \
+      "  --times TRACE                        a step that was run (train --trace): its times of\n" \
+      "                                       kernels, and how it compares\n"                      \
+      "  --load X                             busiest rank's rows over the mean [as the routing\n" \
+      "                                       lets expect]\n"                                      \
+      "  --target, --microbatch, --microbatches, --precision, --layout, --recompute, --routing:\n" \
+      "                                       as of plan; a PLAN has decided them\n"               \
+      DRIVER_SET)                                                                                  \
     X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
       "train a model", DRIVER_SET)                                                                 \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \

@@ -62,11 +62,24 @@ static Status read_target(const char *flag, const char *value, const char *targe
     PlanTarget parsed;
     args->target = target;
     if (plan_target(target, &parsed) && (!parsed.cuda || parsed.sm >= PLAN_OLDEST_SM)) return OK;
-    bool plan = args->command == ARGS_OF_PLAN;
+    bool plan = args->command != ARGS_OF_KERNELS;
     return status_fail(ERR_ARGUMENT,
                        "%s: expected %s from sm_80 on, got '%s'\n  hint: for example %s", flag,
                        plan ? "cpu or cuda:ARCH" : "an architecture", value,
                        plan ? "cuda:sm_90a" : "sm_90a");
+}
+
+static const char *help_of(int command) {
+    return command == ARGS_OF_PLAN      ? "moec plan --help"
+           : command == ARGS_OF_KERNELS ? "moec kernels --help"
+                                        : "moec simulate --help";
+}
+
+static Status read_load(const char *flag, const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    if (!*end && end != text && *out >= 1 && *out < 1e6) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected a number from 1, got '%s'", flag, text);
 }
 
 // Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
@@ -79,21 +92,22 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     }
     static const char *const flags[] = {
         "-o",        "-d",    "--microbatch", "--microbatches", "--precision", "--recompute",
-        "--routing", "--set", "--layout",     "--device",       "--target",    "--arch"
+        "--routing", "--set", "--layout",     "--device",       "--target",    "--arch",
+        "--cluster", "--trace", "--svg",      "--times",        "--load"
     };
-    enum { BOTH = ARGS_OF_PLAN | ARGS_OF_KERNELS };
+    enum { WRITES = ARGS_OF_PLAN | ARGS_OF_KERNELS, ALL = WRITES | ARGS_OF_SIMULATE,
+           PLANS = ARGS_OF_PLAN | ARGS_OF_SIMULATE };
     static const int takers[COUNT_OF(flags)] = {
-        BOTH, BOTH, BOTH,         BOTH,         BOTH,         BOTH,
-        BOTH, BOTH, ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_PLAN, ARGS_OF_KERNELS
+        WRITES, WRITES, ALL,   ALL,          ALL,   ALL,
+        ALL,    ALL,    PLANS, ARGS_OF_PLAN, PLANS, ARGS_OF_KERNELS,
+        ARGS_OF_SIMULATE, ARGS_OF_SIMULATE, ARGS_OF_SIMULATE, ARGS_OF_SIMULATE, ARGS_OF_SIMULATE
     };
     int which = 0;
     while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
     if (which == COUNT_OF(flags) || !(takers[which] & args->command)) {
         const char *near = text_nearest(flag, flags, COUNT_OF(flags));
         return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
-                           near && strcmp(near, flag) ? "did you mean "
-                           : args->command == ARGS_OF_PLAN ? "moec plan --help"
-                                                           : "moec kernels --help",
+                           near && strcmp(near, flag) ? "did you mean " : help_of(args->command),
                            near && strcmp(near, flag) ? near : "");
     }
     if (!value && ++*i >= argc)
@@ -111,7 +125,12 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     case 8: args->layout = value; return OK;
     case 9: return exec_target(value, arena, &args->target);
     case 10: return read_target(flag, value, value, args);
-    default: return read_target(flag, value, arena_printf(arena, "cuda:%s", value), args);
+    case 11: return read_target(flag, value, arena_printf(arena, "cuda:%s", value), args);
+    case 12: args->cluster = value; return OK;
+    case 13: args->trace = value; return OK;
+    case 14: args->svg = value; return OK;
+    case 15: args->times = value; return OK;
+    default: return read_load(flag, value, &args->load);
     }
 }
 
@@ -144,7 +163,9 @@ Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char 
     }
     if (!args->spec)
         return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec %s models/tiny.lua",
-                           command == ARGS_OF_PLAN ? "plan" : "kernels --arch sm_90a -o kernels");
+                           command == ARGS_OF_PLAN      ? "plan"
+                           : command == ARGS_OF_KERNELS ? "kernels --arch sm_90a -o kernels"
+                                                        : "simulate");
     return OK;
 }
 
@@ -187,7 +208,8 @@ static int lower(Model *model, PlanArgs *args, Arena *arena, StagePlans *out) {
                              .recompute = args->recompute,
                              .dump = args->dump,
                              .dump_out = &dump };
-    options.programs[PROGRAM_STEP] = options.programs[PROGRAM_EVAL] = true;
+    options.programs[PROGRAM_STEP] = true;
+    options.programs[PROGRAM_EVAL] = args->command != ARGS_OF_SIMULATE;
     int result = choose_layout(model, args, arena, &out->layout, &options);
     out->n_layers = model->n_layers;
     out->plans = ARENA_ARRAY(arena, Plan *, out->layout.pp);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPEC, its arguments and the options of `moec plan` and `moec kernels`.
+// SPEC, its arguments and the options of `moec plan`, `moec kernels` and `moec simulate`.
 #ifndef MOEC_DRIVER_PLAN_ARGS_H
 #define MOEC_DRIVER_PLAN_ARGS_H
 
@@ -7,7 +7,7 @@
 #include "compiler/lower/lower.h"
 #include "compiler/spec/spec.h"
 
-enum { ARGS_OF_PLAN = 1, ARGS_OF_KERNELS = 2 };
+enum { ARGS_OF_PLAN = 1, ARGS_OF_KERNELS = 2, ARGS_OF_SIMULATE = 4 };
 
 typedef struct PlanArgs {
     int command;                      // ARGS_OF_..
@@ -18,6 +18,9 @@ typedef struct PlanArgs {
     uint8_t precision, recompute, routing;
     SpecArg *args, *sets;
     int n_args, n_sets;
+    // Of simulate. NULL: not said.
+    const char *cluster, *trace, *svg, *times;
+    double load;                      // 0: not said
 } PlanArgs;
 
 Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv);
@@ -28,7 +31,7 @@ typedef struct StagePlans {
     Plan **plans; // [layout.pp]
 } StagePlans;
 
-// Loads and lowers, with programs "step" and "eval". Prints what is wrong; returns the exit status.
+// Loads and lowers, with the program "step" and, but for simulate, "eval". Prints what is wrong; returns the exit status.
 int plan_args_lower(PlanArgs *args, Arena *arena, StagePlans *out);
 void stage_plans_destroy(StagePlans *stages);
 

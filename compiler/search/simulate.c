@@ -155,7 +155,7 @@ static void transfer(Channel *c, Message *m, int64_t ready) {
     m->taken = c->free = m->begin + m->ps;
 }
 
-static void send(const World *w, Rank *r, const SimOp *op) {
+static void send(const World *w, Rank *r, const SimOp *op, int32_t op_number) {
     uint32_t number = channel_number(w, stage_number(w, r), op->peer, op->lane);
     Channel *c = &w->channels[number];
     const PlanRow *row = &r->stage->rows[r->row];
@@ -163,6 +163,7 @@ static void send(const World *w, Rank *r, const SimOp *op) {
     Message *m = ARENA_PUSH(w->arena, c->items, c->n, c->cap);
     *m = (Message){ .posted = r->now, .ps = op->ps, .taken = -1, .segment = row->segment, .slot = row->slot };
     if (w->options->posted) transfer(c, m, r->now);
+    tell(w, r, op_number, r->now, r->now);
 }
 
 // False: it has not been sent.
@@ -231,7 +232,7 @@ static bool go_on(const World *w, Rank *r) {
         case SIM_CROSS: cross(w, r, op, number); break;
         case SIM_START: start(w, r, op, number); break;
         case SIM_WAIT: end_transfer(w, r, op, number); break;
-        case SIM_SEND: send(w, r, op); break;
+        case SIM_SEND: send(w, r, op, number); break;
         case SIM_RECV:
             if (!recv(w, r, op, number)) return false;
             break;

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec simulate`: what a step of a spec under a layout, or of a saved plan, would take on a machine: the plans of
+// all stages through the simulator, with seconds from the description of the machine or from a step that was
+// measured.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/measured.h"
+#include "compiler/driver/plan_args.h"
+#include "compiler/search/simulate_plan.h"
+#include "runtime/base/trace.h"
+
+enum { PICTURE_COLUMNS = 96, SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
+
+typedef struct Simulation {
+    PlanArgs args;
+    Arena *arena;
+    StagePlans stages;
+    int32_t n;               // stages
+    const Plan *const *plans;
+    CostCluster cluster;
+    Measured measured;       // with --times
+    int32_t found, missed;   // of kernels: in the trace, not
+    SimSeconds **seconds;
+    double load;
+    SimStage *ops;
+    SimPicture picture;
+    Sim sim;
+} Simulation;
+
+/* Plans and machine ---------------------------------------------------------------------------- */
+
+static bool ends_in(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static int read_plans(Simulation *s) {
+    const PlanArgs *a = &s->args;
+    if (a->layout || a->target || a->microbatch || a->microbatches || a->n_args || a->n_sets)
+        return driver_fail(status_fail(ERR_ARGUMENT,
+                                       "%s is a plan, which has decided how it runs\n"
+                                       "  hint: give its spec to simulate it otherwise", a->spec));
+    Plan *first;
+    Status status = plan_read(a->spec, 0, &first);
+    if (status != OK) return driver_fail(status);
+    s->stages.layout = layout_single();
+    s->stages.layout.pp = 1; // that there is one to destroy
+    s->stages.plans = ARENA_ARRAY(s->arena, Plan *, first->mesh.size[AXIS_pp]);
+    s->stages.plans[0] = first;
+    for (int32_t i = 1; i < first->mesh.size[AXIS_pp] && status == OK; i++) {
+        status = plan_read(a->spec, i, &s->stages.plans[i]);
+        s->stages.layout.pp += status == OK;
+    }
+    return status == OK ? 0 : driver_fail(status);
+}
+
+// "b300" is as many as there are ranks.
+static const char *cluster_name(Simulation *s, int32_t ranks) {
+    const char *name = s->args.cluster ? s->args.cluster : "cpu", *digits = name + strlen(name);
+    if (ends_in(name, ".lua")) return name;
+    while (digits > name && digits[-1] >= '0' && digits[-1] <= '9') digits--;
+    bool counted = *digits && digits > name && digits[-1] == 'x';
+    return counted ? name : arena_printf(s->arena, "%sx%d", name, ranks);
+}
+
+static int load_cluster(Simulation *s, int32_t ranks) {
+    Text error = { 0 };
+    const char *name = cluster_name(s, ranks);
+    bool loaded = spec_load_cluster(name, s->arena, &s->cluster, &error);
+    if (!loaded) driver_say(text_cstr(&error));
+    text_finish(&error);
+    if (!loaded) return status_exit(ERR_INPUT);
+    int64_t devices = cost_cluster_devices(&s->cluster);
+    if (ranks <= devices) return 0;
+    return driver_fail(status_fail(ERR_ARGUMENT, "--cluster %s has %lld devices, the layout %d ranks", name,
+                                   (long long)devices, ranks));
+}
+
+// Kernels are made for the machine's GPUs, unless somebody says otherwise.
+static int make_plans(Simulation *s) {
+    bool spec = ends_in(s->args.spec, ".lua");
+    if (spec && s->args.cluster && !s->args.target) {
+        int result = load_cluster(s, 1); // only its device counts yet
+        if (result) return result;
+        const char *arch = s->cluster.device.arch;
+        if (!strncmp(arch, "sm_", 3)) s->args.target = arena_printf(s->arena, "cuda:%s", arch);
+    }
+    int result = spec ? plan_args_lower(&s->args, s->arena, &s->stages) : read_plans(s);
+    if (result) return result;
+    s->n = s->stages.layout.pp;
+    s->plans = (const Plan *const *)s->stages.plans;
+    return load_cluster(s, plan_ranks(s->plans[0]));
+}
+
+/* Seconds and loads ---------------------------------------------------------------------------- */
+
+static void use_measured(Simulation *s, int32_t stage, const PlanProgram *program) {
+    const Plan *plan = s->plans[stage];
+    const uint8_t *work = plan_work(plan, program, s->arena);
+    for (uint32_t i = 0; i < program->n_instrs; i++) {
+        double seconds = measured_s(&s->measured, plan, program, (int32_t)i);
+        PlanOp op = (PlanOp)program->instrs[i].op;
+        if (op == PLAN_launch) *(seconds < 0 ? &s->missed : &s->found) += 1;
+        if (seconds < 0 || op == PLAN_send || op == PLAN_recv) continue; // of those a rank sees only its wait
+        SimSeconds *to = &s->seconds[stage][i];
+        to->here = work[i] == WORK_rows && op == PLAN_launch ? 0 : seconds;
+        to->rows = work[i] == WORK_rows && op == PLAN_launch ? seconds : 0;
+    }
+}
+
+static int find_seconds(Simulation *s) {
+    s->seconds = ARENA_ARRAY(s->arena, SimSeconds *, s->n);
+    for (int32_t i = 0; i < s->n; i++) {
+        const PlanProgram *step = plan_program(s->plans[i], "step");
+        if (!step) return 0; // sim_stages says so
+        s->seconds[i] = sim_seconds(s->plans[i], step, &s->cluster, s->arena);
+        if (s->args.times) use_measured(s, i, step);
+    }
+    if (!s->args.times || s->found) return 0;
+    return driver_fail(status_fail(ERR_INPUT,
+                                   "--times %s has none of this plan's kernels\n"
+                                   "  hint: it must be of the same model, microbatch, precision and machine",
+                                   s->args.times));
+}
+
+// Of the busiest rank over the mean: as asked for, as measured, or as the routing lets expect. Rows beyond what
+// experts have room for are dropped.
+static double find_load(const Simulation *s) {
+    if (s->args.load > 0) return s->args.load;
+    if (s->args.times) return s->measured.load;
+    double load = 1;
+    for (int32_t i = 0; i < s->n; i++) {
+        const PlanProgram *step = plan_program(s->plans[i], "step");
+        const CostLaunch *launches = step ? cost_of_program(s->plans[i], step, s->arena) : NULL;
+        for (uint32_t k = 0; step && k < step->n_instrs; k++) {
+            const CostRows *rows = &launches[k].rows;
+            if (rows->tokens <= 0) continue;
+            double ranks = plan_group_size(s->plans[i], (PlanGroup)launches[k].group);
+            double expected = cost_imbalance((CostRouting)s->args.routing, rows->tokens * ranks, rows->top_k,
+                                             rows->experts, ranks);
+            load = fmax(load, launches[k].room > 0 ? fmin(expected, launches[k].room) : expected);
+        }
+    }
+    return load;
+}
+
+/* What is printed ------------------------------------------------------------------------------ */
+
+static int64_t tokens_of(const Simulation *s) {
+    const Plan *plan = s->plans[0];
+    return plan->tokens * plan->microbatches * plan_group_size(plan, GROUP_dp);
+}
+
+static const char *title(const Simulation *s) {
+    const Plan *plan = s->plans[0];
+    Text layout = { 0 };
+    if (s->args.layout) layout_print(&s->stages.layout, &layout);
+    else if (plan_ranks(plan) > 1)
+        text_printf(&layout, "pp=%d,dp=%d,ep=%d", plan->mesh.size[AXIS_pp], plan_group_size(plan, GROUP_dp),
+                    plan->mesh.size[AXIS_ep]);
+    const char *text = arena_printf(s->arena, "%s on %s%s%s", plan->model, s->cluster.name, layout.bytes ? ", " : "",
+                                    text_cstr(&layout));
+    text_finish(&layout);
+    return text;
+}
+
+static void print_evidence(const Simulation *s) {
+    const CostDevice *d = &s->cluster.device;
+    int used = PRECISION_FP32;
+    for (int32_t i = 0; i < s->n; i++)
+        for (uint32_t k = 0; k < s->plans[i]->n_kernels; k++)
+            if (s->plans[i]->kernels[k].shape.k && s->plans[i]->kernels[k].shape.dtype == DTYPE_BF16)
+                used = PRECISION_BF16;
+    printf("known by  products: %s, memory: %s", cost_evidence_name[d->matmul[used].evidence],
+           cost_evidence_name[d->evidence[0]]);
+    for (int32_t i = 0; i < s->cluster.n_links && plan_ranks(s->plans[0]) > 1; i++)
+        printf(", %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
+    if (s->args.times) printf("; %d of %d kernels: %s", s->found, s->found + s->missed, s->args.times);
+    printf("\n");
+}
+
+static void print_memory(const Simulation *s) {
+    int32_t fullest = 0;
+    char peak[32], room[32];
+    for (int32_t i = 1; i < s->n; i++)
+        if (plan_peak(s->plans[i]) > plan_peak(s->plans[fullest])) fullest = i;
+    int64_t has = s->cluster.device.memory_bytes - s->cluster.device.reserved_bytes,
+            takes = plan_peak(s->plans[fullest]);
+    printf("peak      %s of %s a rank", bytes_text(takes, peak), bytes_text(has, room));
+    if (s->n > 1) printf(", on stage %d", fullest);
+    printf("%s\n", takes > has ? ": does not fit" : "");
+}
+
+static void print_step(const Simulation *s) {
+    double seconds = (double)s->sim.step_ps * 1e-12;
+    int32_t ranks = plan_ranks(s->plans[0]);
+    double rate = (double)tokens_of(s) / seconds;
+    printf("simulate  %s\n", title(s));
+    printf("step      %.3f ms, %lld tokens, %.0f tokens/s", seconds * 1e3, (long long)tokens_of(s), rate);
+    if (ranks > 1) printf(", %.0f of each of %d ranks", rate / ranks, ranks);
+    if (s->load > 1) printf("; busiest rank of experts %.3f", s->load);
+    printf("\n");
+    print_memory(s);
+    print_evidence(s);
+    Text text = { 0 };
+    sim_waterfall_print(&s->sim, &text);
+    if (s->n > 1) sim_picture_print(&s->picture, &s->sim, PICTURE_COLUMNS, &text);
+    fputs(text_cstr(&text), stdout);
+    text_finish(&text);
+}
+
+// Ranks wait for each other in what crosses them, so there only the sums compare.
+static void print_comparison(const Simulation *s) {
+    const Measured *m = &s->measured;
+    double simulated = (double)s->sim.step_ps * 1e-12, waits[2] = { 0 };
+    if (m->ranks != plan_ranks(s->plans[0])) {
+        printf("measured  %.3f ms on %d rank%s\n", m->step_s * 1e3, m->ranks, m->ranks == 1 ? "" : "s");
+        return;
+    }
+    printf("measured  %.3f ms, mean of %d step%s: simulated %+.1f %%\n", m->step_s * 1e3, m->steps,
+           m->steps == 1 ? "" : "s", 100 * (simulated / m->step_s - 1));
+    printf("  %-26s %12s %12s\n", "of a rank", "simulated ms", "measured ms");
+    for (int kind = 0; kind < N_SIM_KINDS; kind++) {
+        double ours = sim_share_s(&s->sim, kind), theirs = kind < N_WORK ? m->work_s[kind] : 0;
+        if (kind >= WORK_rows) {
+            waits[0] += ours;
+            waits[1] += theirs;
+        } else if (ours > 0 || theirs > 0) {
+            printf("  %-26s %12.3f %12.3f\n", sim_kind_name(kind), ours * 1e3, theirs * 1e3);
+        }
+    }
+    if (waits[0] > 0 || waits[1] > 0)
+        printf("  %-26s %12.3f %12.3f\n", "between ranks, and waits", waits[0] * 1e3, waits[1] * 1e3);
+}
+
+static Status write_trace(const Simulation *s) {
+    Text text = { 0 };
+    trace_open(&text);
+    for (int32_t i = 0; i < s->n; i++) {
+        PlanTimelineOf of = { .rank = i * plan_group_size(s->plans[i], GROUP_dp), .process = SIMULATED + i,
+                              .label = "simulated " };
+        plan_timeline_print(&s->picture.timelines[i], &of, &text);
+    }
+    if (s->measured.n_lines) {
+        text_add(&text, ",");
+        text_add_n(&text, s->measured.lines, s->measured.n_lines);
+    }
+    trace_close(&text);
+    Status status = file_write_atomic(s->args.trace, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return status;
+}
+
+static Status write_svg(const Simulation *s) {
+    Text text = { 0 };
+    sim_picture_svg(&s->picture, &s->sim,
+                    arena_printf(s->arena, "%s: %.3f ms", title(s), (double)s->sim.step_ps * 1e-9), &text);
+    Status status = file_write_atomic(s->args.svg, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return status;
+}
+
+/* The command ---------------------------------------------------------------------------------- */
+
+static Status run(Simulation *s) {
+    s->load = find_load(s);
+    TRY(sim_stages(s->plans, s->n, "step", s->seconds, s->arena, &s->ops));
+    s->picture = sim_picture(s->plans, s->ops, s->n, "step", s->arena);
+    SimOptions options = { .contention = s->cluster.device.contention, .load = s->load, .span = sim_picture_span,
+                           .user = &s->picture };
+    TRY(simulate(s->ops, s->n, &options, s->arena, &s->sim));
+    sim_picture_end(&s->picture, &s->sim);
+    print_step(s);
+    if (s->args.times) print_comparison(s);
+    if (s->args.trace) TRY(write_trace(s));
+    return s->args.svg ? write_svg(s) : OK;
+}
+
+static int simulate_args(Simulation *s) {
+    Status status = s->args.times ? measured_read(s->args.times, s->arena, &s->measured) : OK;
+    if (status != OK) return driver_fail(status);
+    int result = make_plans(s);
+    if (!result) result = find_seconds(s);
+    if (!result) {
+        status = run(s);
+        result = status == OK ? 0 : driver_fail(status);
+    }
+    if (s->stages.plans) stage_plans_destroy(&s->stages);
+    return result;
+}
+
+int cmd_simulate(int argc, char **argv) {
+    Simulation s = { .arena = arena_create() };
+    Status status = plan_args_read(&s.args, ARGS_OF_SIMULATE, s.arena, argc, argv);
+    int result = status == OK ? simulate_args(&s) : driver_fail(status);
+    arena_destroy(s.arena);
+    return result;
+}

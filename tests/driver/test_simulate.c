@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec simulate`: specs and plans, machines, pictures, steps that were measured, and what is refused.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "runtime/train/train.h"
+#include "tests/driver/small.h"
+
+static void expect(const char *part) {
+    if (!strstr(command_output(), part)) fail_msg("expected '%s' in:\n%s", part, command_output());
+}
+
+// The waterfall of what was printed adds up, as far as digits go.
+static double check_sum(void) {
+    const char *step = strstr(command_output(), "\nstep "), *at = strstr(command_output(), "of the step");
+    assert_non_null(step);
+    assert_non_null(at);
+    double ms = strtod(step + 6, NULL), sum = 0, share = 0;
+    for (at = strchr(at, '\n') + 1; !strncmp(at, "  ", 2); at = strchr(at, '\n') + 1) {
+        double one, part;
+        if (sscanf(at + 20, "%lf %lf", &one, &part) != 2) break;
+        sum += one;
+        share += part;
+    }
+    assert_true(fabs(sum - ms) < 0.02);
+    assert_true(fabs(share - 100) < 0.2);
+    return ms;
+}
+
+static json_t *load_events(const char *path) {
+    json_error_t error;
+    json_t *trace = json_load_file(path, 0, &error);
+    if (!trace) fail_msg("%s:%d: %s", path, error.line, error.text);
+    return json_object_get(trace, "traceEvents");
+}
+
+static int count(const json_t *events, const char *phase, const char *category) {
+    size_t i;
+    json_t *event;
+    int n = 0;
+    json_array_foreach((json_t *)(uintptr_t)events, i, event) {
+        const char *is = json_string_value(json_object_get(event, "cat"));
+        n += !strcmp(json_string_value(json_object_get(event, "ph")), phase) && is && !strcmp(is, category);
+    }
+    return n;
+}
+
+// A spec and its saved plan are the same; a picture of both kinds comes with it.
+static void specs_and_plans(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *plan = path_in(small.folder, "a.plan"), *trace = path_in(small.folder, "a.json"),
+         *svg = path_in(small.folder, "a.svg");
+    static char layout[] = "pp=2,dp=2,ep=2,schedule=zb,microbatch=2";
+    expect_exit(0, COMMAND(small.moec, "plan", small.spec, "--layout", layout, "--microbatches", "4", "-o", plan));
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", layout, "--microbatches", "4", "--cluster",
+                           "cpux4", "--trace", trace, "--svg", svg));
+    expect("on cpux4, pp=2,dp=2,ep=2,schedule=zb,microbatch=2\n");
+    expect(" of each of 4 ranks");
+    expect("\n  stage 0   |");
+    expect("\n  stage 1   |");
+    expect("bubble");
+    expect("rows to experts");
+    double ms = check_sum();
+    char *from_spec = strdup(strstr(command_output(), "\npeak "));
+    expect_exit(0, COMMAND(small.moec, "simulate", plan));
+    assert_string_equal(strstr(command_output(), "\npeak "), from_spec);
+    assert_true(check_sum() == ms);
+    free(from_spec);
+    json_t *events = load_events(trace);
+    assert_int_equal(count(events, "X", "step"), 2);
+    assert_int_equal(count(events, "s", "message"), count(events, "f", "message"));
+    assert_true(count(events, "s", "message") >= 8);
+    assert_true(count(events, "X", "row") >= 2 * (3 * 4 + 2));
+    size_t n;
+    char *picture = read_whole(svg, &n);
+    assert_int_equal(strncmp(picture, "<svg ", 5), 0);
+    assert_string_equal(picture + n - 7, "</svg>\n");
+    // Twice as busy is slower; GPUs compile for their own architecture.
+    expect_exit(0, COMMAND(small.moec, "simulate", plan, "--load", "2"));
+    assert_true(check_sum() > ms);
+    expect("imbalance");
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2,ep=2", "--cluster", "b300"));
+    expect("on b300x2, dp=2,ep=2");
+    check_sum();
+}
+
+// With the times of a step that was run, kernels take what they took.
+static void measured_steps(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *run = path_in(small.folder, "run"), *trace = path_in(small.folder, "run.json"),
+         *both = path_in(small.folder, "both.json");
+    expect_exit(0, small_train(&small, run, "4", (char *[]) { "--trace", trace, "--trace-steps", "2", NULL }));
+    expect_exit(0, COMMAND(small.moec, "simulate", path_in(run, "plan.txt"), "--times", trace, "--trace", both));
+    double ms = check_sum();
+    const char *found = strstr(command_output(), "; ");
+    int had, all;
+    assert_int_equal(sscanf(found, "; %d of %d kernels", &had, &all), 2);
+    assert_int_equal(had, all);
+    const char *measured = strstr(command_output(), "\nmeasured  ");
+    assert_non_null(measured);
+    assert_true(ms <= strtod(measured + 11, NULL) * 1.001); // one rank: kernels, without what lies between
+    expect("mean of 2 steps");
+    assert_int_equal(count(load_events(both), "X", "step"), 3);
+    // Another layout of the same kernels.
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2", "--microbatch", "64", "--times",
+                           trace));
+    expect("on 1 rank");
+}
+
+static void refused(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *plan = path_in(small.folder, "b.plan");
+    expect_exit(0, COMMAND(small.moec, "plan", small.spec, "-o", plan));
+    expect_exit(2, COMMAND(small.moec, "simulate"));
+    expect_error("hint: moec simulate models/tiny.lua");
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--layout", "dp=2"));
+    expect_error("is a plan, which has decided how it runs");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=4", "--cluster", "cpux2"));
+    expect_error("--cluster cpux2 has 2 devices, the layout 4 ranks");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--cluster", "b3000"));
+    expect_error("no machine 'b3000");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--load", "0.5"));
+    expect_error("--load: expected a number from 1, got '0.5'");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", small.spec));
+    expect_error("expected a trace in JSON");
+    char *empty = path_in(small.folder, "empty.json");
+    write_file(empty, "{\"traceEvents\":[]}", 18);
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", empty));
+    expect_error("has no step of a run\n  hint: 'moec train");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "-o", "x"));
+    expect_error("unknown option '-o'\n  hint: moec simulate --help");
+    expect_exit(1, COMMAND(small.moec, "simulate", small.spec, "--svg", "/nowhere/a.svg"));
+    expect_error("/nowhere");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(measured_steps),
+                                        cmocka_unit_test(refused) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
