@@ -85,7 +85,9 @@ static void fill_route(Filler *f, const KernelDesc *d) {
 void fill_move(Filler *f, const KernelDesc *d) {
     const char *type = d->x == DTYPE_BF16 ? "bf16" : d->x == DTYPE_I32 ? "int32_t" : "float";
     fill_hole(f, "type", type);
-    fill_hole(f, "x_type", d->way == MOVE_FETCH ? "int64_t" : type);
+    fill_hole(f, "x_type", d->way == MOVE_FETCH || d->way == MOVE_SUM ? "int64_t" : type);
+    fill_hole(f, "store", d->x == DTYPE_BF16 ? "v_store_bf16" : "v_store");
+    fill_hole(f, "store_part", d->x == DTYPE_BF16 ? "v_store_bf16_part" : "v_store_part");
     fill_hole(f, "y_type", d->way == MOVE_SPREAD ? "const int64_t" : type);
     fill_size(f, "way", d->way);
 }

@@ -29,7 +29,7 @@
 //                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
 //               [, w starts, w numbers, w rounds]                               rounds
 //   round       r table, r starts, r number, w row_of_slot, w offsets             rows top_k experts ranks capacity
-//   blocks      r all, r counts, w there, w token, w put, w back, w get, w place  rows top_k ranks each capacity
+//   blocks      r all, r counts, w there, w token, w put, w home, w first, w back, w get, w place  rows top_k ranks each capacity
 //               (ranks: nodes; each: ranks of a node; CPU only, as is move)
 //   move        r x, r table, w y              (x or y may lie on several ranks)  rows top_k n each capacity way, x
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate
@@ -135,8 +135,8 @@ typedef struct RowBody {
     const RowStore *stores; uint32_t n_stores;   // each feature array is row-major [row, features]
 } RowBody;
 
-// Of a move: rows here to rows here; each to several ranks; from several ranks to here.
-typedef enum MoveWay { MOVE_HERE, MOVE_SPREAD, MOVE_FETCH } MoveWay;
+// Of a move: rows here to rows here; each to several ranks; from several ranks to here; sums of some.
+typedef enum MoveWay { MOVE_HERE, MOVE_SPREAD, MOVE_FETCH, MOVE_SUM } MoveWay;
 
 typedef struct KernelDesc {
     Family family;

@@ -8,10 +8,12 @@
 //              node, a row as often as its token has copies there
 //   collect    move here from the owners on the node, what the rail asks for -> @blocks rail -> read in place
 //
-// Copies come back one by one, so a token's sum over its choices is made by the program that makes it on one rank,
-// in the order of choices, whatever nodes they come from. Buffers have the room of the worst case, the tables'
-// counts say what is used. Of a dispatch whose choices have values of their own a row holds them
-// all: these are weights, one number each.
+// Of a collect that is only summed over a token's choices (a combine, and the adjoint of a dispatch) a node gives
+// back the sum of a token's copies there, in the order of choices, once; the token's own rank adds those of the
+// nodes in the order of their first choices. Of other collects copies come back one by one. Both are fp32 sums in
+// an order that the choices alone decide. Of a dispatch whose choices have values of their own a row holds them
+// all: these are weights, one number each. Buffers have the room of the worst case, the tables' counts say what
+// is used.
 //
 // These kernels are made when all others are described: a row program that would put rows stores them, one
 // that would get rows reads what has come back.
@@ -68,6 +70,7 @@ void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t di
     switch ((BlocksTable)which) {
     case TABLE_ALL: dims[0] = nodes(l) * l->tokens; break;
     case TABLE_THERE:
+    case TABLE_HOME:
     case TABLE_BACK:
         dims[0] = 2;
         dims[1] = nodes(l);
@@ -75,6 +78,7 @@ void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t di
     case TABLE_TOKEN: dims[1] = min_i64(nodes(l), k); break;
     case TABLE_PUT: dims[0] = most_come(l, route); break;
     case TABLE_GET: dims[0] = most_copies(l, route) / k; break;
+    case TABLE_FIRST:
     case TABLE_PLACE: break;
     }
 }
@@ -102,9 +106,11 @@ void blocks_sent_dims(const Lower *l, uint32_t dispatch, int32_t stage, int64_t 
     dims[1] = type_features(model_type(l->m, blocks_token_value(l, dispatch)));
 }
 
-void blocks_back_dims(const Lower *l, uint32_t value, int32_t stage, int64_t dims[2]) {
+void blocks_back_dims(const Lower *l, uint32_t value, int32_t k, int64_t dims[2]) {
     const Type *type = model_type(l->m, value);
-    dims[0] = stage == BLOCKS_OUT ? most_copies(l, type->route) : l->tokens * top_k(l, type->route);
+    bool out = k % N_BLOCKS_STAGES == BLOCKS_OUT, summed = k / N_BLOCKS_STAGES % 2;
+    if (summed) dims[0] = out ? most_come(l, type->route) : most_go(l, type->route);
+    else dims[0] = out ? most_copies(l, type->route) : l->tokens * top_k(l, type->route);
     dims[1] = type_features(type);
 }
 
@@ -112,8 +118,39 @@ uint32_t blocks_table(Lower *l, uint32_t route, BlocksTable which) {
     return lower_buffer(l, BUFFER_TABLE, route, (int32_t)which);
 }
 
-uint32_t blocks_back(Lower *l, uint32_t value, int segment) {
-    return lower_buffer(l, BUFFER_BACK, value, segment * N_BLOCKS_STAGES + BLOCKS_IN);
+static uint32_t back_buffer(Lower *l, uint32_t value, int segment, bool summed, BlocksStage stage) {
+    return lower_buffer(l, BUFFER_BACK, value, (2 * segment + summed) * N_BLOCKS_STAGES + (int32_t)stage);
+}
+
+uint32_t blocks_back(Lower *l, uint32_t value, int segment, bool summed) {
+    return back_buffer(l, value, segment, summed, BLOCKS_IN);
+}
+
+/* Sums ----------------------------------------------------------------------------------------- */
+
+// A row program has one table of a route: all its collects are summed, or none is.
+static void agree_in_kernel(Lower *l, const Kernel *kernel) {
+    for (uint32_t i = 0; i < kernel->n_units; i++) {
+        uint32_t n = l->units[kernel->units[i]].node;
+        if (l->m->nodes[n].op != OP_COLLECT || l->info[n].summed) continue;
+        for (uint32_t k = 0; k < kernel->n_units; k++) {
+            uint32_t other = l->units[kernel->units[k]].node;
+            if (l->m->nodes[other].op == OP_COLLECT && model_arg(l->m, other, 1) == model_arg(l->m, n, 1))
+                l->info[other].summed = false;
+        }
+    }
+}
+
+void blocks_find_sums(Lower *l) {
+    const Model *m = l->m;
+    for (uint32_t n = 1; n < m->n_nodes; n++)
+        l->info[n].summed = m->nodes[n].op == OP_COLLECT && m->nodes[n].type.kind == KIND_REAL;
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        bool sums = m->nodes[n].op == OP_SUM && m->nodes[n].attr.axes & 1;
+        if (l->info[n].role == ROLE_DEAD) continue;
+        for (int i = 0; i < m->nodes[n].n_args && !sums; i++) l->info[model_arg(m, n, i)].summed = false;
+    }
+    for (uint32_t k = 0; k < l->n_kernels; k++) agree_in_kernel(l, &l->kernels[k]);
 }
 
 /* The route ------------------------------------------------------------------------------------ */
@@ -121,7 +158,8 @@ uint32_t blocks_back(Lower *l, uint32_t value, int segment) {
 void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_t n) {
     static const struct { const char *name; BlocksTable table; } made[] = {
         { "there", TABLE_THERE }, { "token", TABLE_TOKEN }, { "put", TABLE_PUT },
-        { "back", TABLE_BACK },   { "get", TABLE_GET },     { "place", TABLE_PLACE },
+        { "home", TABLE_HOME },   { "first", TABLE_FIRST }, { "back", TABLE_BACK },
+        { "get", TABLE_GET },     { "place", TABLE_PLACE },
     };
     uint32_t gather = lower_add_crossing(l, segment, depth, PLAN_gather, GROUP_rail),
              kernel = lower_add_kernel(l, segment, depth, FAMILY_BLOCKS);
@@ -156,8 +194,9 @@ static uint32_t add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint
     KernelDesc *d = &l->kernels[kernel].desc;
     const Buffer *rows = &l->buffers[table];
     d->way = (uint8_t)how;
-    d->rows = rows->dims[0] * (how == MOVE_SPREAD ? 1 : rows->dims[1]);
-    d->top_k = how == MOVE_SPREAD ? (int32_t)rows->dims[1] : 1;
+    bool by_choice = how == MOVE_SPREAD || how == MOVE_SUM;
+    d->rows = rows->dims[0] * (by_choice ? 1 : rows->dims[1]);
+    d->top_k = by_choice ? (int32_t)rows->dims[1] : 1;
     d->n = features;
     d->each = parts;
     d->capacity = how == MOVE_HERE ? 0 : lower_capacity(l, way->route);
@@ -165,7 +204,7 @@ static uint32_t add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint
     d->loc = l->m->nodes[way->node].loc;
     l->kernels[kernel].node = way->node;
     lower_bind(l, kernel, "x", x, OPERAND_READ);
-    l->kernels[kernel].binds[0].remote = how == MOVE_FETCH;
+    l->kernels[kernel].binds[0].remote = how == MOVE_FETCH || how == MOVE_SUM;
     lower_bind(l, kernel, "table", table, OPERAND_READ);
     lower_bind(l, kernel, "y", y, OPERAND_WRITE);
     l->kernels[kernel].binds[2].remote = how == MOVE_SPREAD;
@@ -201,15 +240,16 @@ static void describe_sent(Lower *l, uint32_t n, const Kernel *writer) {
              (int32_t)(sent / features));
 }
 
-static void describe_back(Lower *l, uint32_t value, int segment, int32_t depth) {
+static void describe_back(Lower *l, uint32_t value, int segment, bool summed, int32_t depth) {
     uint32_t route = model_type(l->m, value)->route;
     Way way = { (SegmentKind)segment, depth, value, route };
-    uint32_t out = lower_buffer(l, BUFFER_BACK, value, segment * N_BLOCKS_STAGES + BLOCKS_OUT),
-             in = blocks_back(l, value, segment);
-    add_move(l, &way, MOVE_FETCH, lower_value(l, value), blocks_table(l, route, TABLE_GET), out,
-             l->buffers[out].dims[1], 1);
-    add_blocks(l, &way, blocks_table(l, route, TABLE_BACK), out, in,
-               (double)l->tokens * top_k(l, route) / nodes(l));
+    uint32_t out = back_buffer(l, value, segment, summed, BLOCKS_OUT),
+             in = back_buffer(l, value, segment, summed, BLOCKS_IN);
+    double copies = (double)l->tokens * top_k(l, route) / nodes(l);
+    add_move(l, &way, summed ? MOVE_SUM : MOVE_FETCH, lower_value(l, value),
+             blocks_table(l, route, summed ? TABLE_PUT : TABLE_GET), out, l->buffers[out].dims[1], 1);
+    add_blocks(l, &way, blocks_table(l, route, summed ? TABLE_HOME : TABLE_BACK), out, in,
+               summed ? even_tokens(l, route) : copies);
 }
 
 // The depth of the first kernel that reads it.
@@ -229,7 +269,8 @@ void blocks_describe(Lower *l) {
             Kernel writer = l->kernels[buffer.writer - 1];
             describe_sent(l, buffer.node, &writer);
         } else if (buffer.kind == BUFFER_BACK) {
-            describe_back(l, buffer.node, buffer.k / N_BLOCKS_STAGES, depth_of_reader(l, b));
+            int32_t which = buffer.k / N_BLOCKS_STAGES;
+            describe_back(l, buffer.node, which / 2, which % 2, depth_of_reader(l, b));
         }
     }
 }

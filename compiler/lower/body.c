@@ -64,12 +64,12 @@ static void load_memory(Build *b, uint32_t n) {
 
 // A value that is read at any row: views over one load. `apart`: rows of each rank where it lies on
 // several, else 0.
-static void visit_indexed(Build *b, uint32_t n, int64_t apart) {
+static void visit_indexed(Build *b, uint32_t n, int64_t apart, bool summed) {
     Lower *l = b->l;
     if (!first_visit(b, n)) return;
     if (lower_indexed(l, n) == n) {
         if (apart && lower_in_blocks(l)) {
-            add_load(b, WHAT_VALUE, n, blocks_back(l, n, l->kernels[b->kernel].segment));
+            add_load(b, WHAT_VALUE, n, blocks_back(l, n, l->kernels[b->kernel].segment, summed));
             return;
         }
         load_memory(b, n);
@@ -77,14 +77,15 @@ static void visit_indexed(Build *b, uint32_t n, int64_t apart) {
         b->loads[b->n_loads - 1].apart = apart;
         return;
     }
-    visit_indexed(b, model_arg(l->m, n, 0), apart);
+    visit_indexed(b, model_arg(l->m, n, 0), apart, summed);
     add_node(b, n);
 }
 
-// Where a token's copies are: among all rows of a route, or in blocks among those that came back.
-static uint32_t row_of_slot(const Build *b, uint32_t route) {
-    return lower_in_blocks(b->l) ? blocks_table(b->l, route, TABLE_PLACE)
-                                 : lower_buffer(b->l, BUFFER_ROW_OF_SLOT, route, 0);
+// Where a token's copies are: among all rows of a route, or in blocks among what came back.
+static uint32_t row_of_slot(const Build *b, uint32_t collect) {
+    uint32_t route = model_arg(b->l->m, collect, 1);
+    if (!lower_in_blocks(b->l)) return lower_buffer(b->l, BUFFER_ROW_OF_SLOT, route, 0);
+    return blocks_table(b->l, route, b->l->info[collect].summed ? TABLE_FIRST : TABLE_PLACE);
 }
 
 static void visit_args(Build *b, uint32_t n) {
@@ -96,11 +97,11 @@ static void visit_args(Build *b, uint32_t n) {
     for (int i = 0; i < node->n_args; i++) {
         uint32_t arg = model_arg(b->l->m, n, i);
         if (indexed && i == 0)
-            visit_indexed(b, arg, apart);
+            visit_indexed(b, arg, apart, b->l->info[n].summed);
         else if (node->op == OP_DISPATCH)
             add_load(b, WHAT_SLOT_OF_ROW, arg, lower_buffer(b->l, BUFFER_SLOT_OF_ROW, arg, 0));
         else if (node->op == OP_COLLECT && i == 1)
-            add_load(b, WHAT_ROW_OF_SLOT, arg, row_of_slot(b, arg));
+            add_load(b, WHAT_ROW_OF_SLOT, arg, row_of_slot(b, n));
         else
             visit(b, arg);
     }

@@ -92,7 +92,7 @@ static void set_blocks(const Lower *l, Buffer *buffer) {
     const Type *type = model_type(l->m, buffer->node);
     if (buffer->kind == BUFFER_TABLE) blocks_table_dims(l, buffer->node, buffer->k, dims);
     else if (buffer->kind == BUFFER_SENT) blocks_sent_dims(l, buffer->node, buffer->k, dims);
-    else blocks_back_dims(l, buffer->node, buffer->k % N_BLOCKS_STAGES, dims);
+    else blocks_back_dims(l, buffer->node, buffer->k, dims);
     bool numbers = buffer->kind != BUFFER_TABLE && type->kind == KIND_REAL;
     buffer->dtype = numbers ? l->info[buffer->node].dtype : DTYPE_I32;
     set_dims(buffer, 2, dims);

@@ -301,6 +301,7 @@ static void describe_kernel(Lower *l, uint32_t kernel) {
 
 bool pass_describe(Lower *l) {
     lower_types(l);
+    if (lower_in_blocks(l)) blocks_find_sums(l);
     l->stamp = ARENA_ARRAY(l->arena, uint32_t, l->m->n_nodes);
     uint32_t n = l->n_kernels;
     for (uint32_t k = 0; k < n; k++) {

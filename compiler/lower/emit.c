@@ -133,7 +133,8 @@ static const char *wished_name(const Lower *l, const Buffer *buffer, Arena *aren
     };
     const Model *m = l->m;
     const Node *node = model_at(m, buffer->node);
-    static const char *const tables[] = { ".all", ".there", ".token", ".put", ".back", ".get", ".place" },
+    static const char *const tables[] = { ".all",  ".there", ".token", ".put",  ".home",
+                                          ".first", ".back",  ".get",   ".place" },
                       *const sent[] = { ".sent", ".blocks", ".came" }, *const back[] = { "", ".returned", ".back" };
     const char *ending = buffer->kind < COUNT_OF(endings) && endings[buffer->kind] ? endings[buffer->kind] : "";
     switch ((BufferKind)buffer->kind) {

@@ -40,6 +40,7 @@ typedef struct NodeInfo {
     bool pairs;          // attention: computes in bf16
     bool put;      // dispatch: its rows are written by the ranks that have the tokens
     bool shared;   // other ranks read or write its memory: region sym
+    bool summed;   // collect in blocks: only its sum over choices is asked for, and comes back
     bool gathered; // dispatch: its rows are made by the contractions that read them, never stored
     uint8_t dtype; // of its value in memory: DTYPE_BF16, or 0 for what its kind says
     uint32_t into; // kernel: the accumulate or output effect it writes for, or 0
@@ -93,7 +94,7 @@ typedef enum BufferKind {
     BUFFER_COUNTS,      // of a route; k: 0 own, 1 of all ranks
     BUFFER_TABLE,       // of a route; k: BlocksTable
     BUFFER_SENT,        // of a dispatch in blocks; k: BlocksStage
-    BUFFER_BACK,        // of what a collect reads, in blocks; k: segment * N_BLOCKS_STAGES + BlocksStage
+    BUFFER_BACK,        // of what a collect reads, in blocks; k: (2 * segment + summed) * N_BLOCKS_STAGES + BlocksStage
     BUFFER_STARTS,      // of a route in rounds: first rows of own experts, over all rounds
     BUFFER_NUMBERS,     // of a route in rounds: 1, 2, ..
     BUFFER_ROUNDS,      // of a route: how many further rounds; k: 0 own, 1 of all ranks
@@ -426,19 +427,20 @@ void describe_rounds(Lower *l); // after all else is described: the sets' kernel
 
 typedef enum BlocksTable {
     TABLE_ALL, // row_of_slot of the rail; the others: templates/cpu/blocks.c
-    TABLE_THERE, TABLE_TOKEN, TABLE_PUT, TABLE_BACK, TABLE_GET, TABLE_PLACE,
+    TABLE_THERE, TABLE_TOKEN, TABLE_PUT, TABLE_HOME, TABLE_FIRST, TABLE_BACK, TABLE_GET, TABLE_PLACE,
 } BlocksTable;
 // As a kernel makes the rows; as they go; as they have come.
 typedef enum BlocksStage { BLOCKS_ROWS, BLOCKS_OUT, BLOCKS_IN, N_BLOCKS_STAGES } BlocksStage;
 bool lower_in_blocks(const Lower *l);
 PlanGroup lower_reach(const Lower *l);  // whose memory kernels reach
 uint32_t blocks_table(Lower *l, uint32_t route, BlocksTable which);   // a buffer
-uint32_t blocks_back(Lower *l, uint32_t value, int segment);          // copies of it that came back, [T * k, ..]
+uint32_t blocks_back(Lower *l, uint32_t value, int segment, bool summed); // what came back of it
+void blocks_find_sums(Lower *l);        // before kernels are described: fills info[].summed
 // What a dispatch sends of a token, once for all its choices or with all of them.
 uint32_t blocks_token_value(const Lower *l, uint32_t dispatch);
 void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t dims[2]);
 void blocks_sent_dims(const Lower *l, uint32_t dispatch, int32_t stage, int64_t dims[2]);
-void blocks_back_dims(const Lower *l, uint32_t value, int32_t stage, int64_t dims[2]);
+void blocks_back_dims(const Lower *l, uint32_t value, int32_t k, int64_t dims[2]);
 void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_t n);
 void blocks_describe(Lower *l); // after all kernels of nodes
 

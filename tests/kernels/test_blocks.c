@@ -31,8 +31,8 @@ static const Case cases[] = {
 };
 
 typedef struct Rank {
-    int32_t *row_of_slot, *all, *there, *token, *put, *back, *get, *place;
-    char *x, *out, *in, *owned, *returned, *came; // rows
+    int32_t *row_of_slot, *all, *there, *token, *put, *home, *first, *back, *get, *place;
+    char *x, *out, *in, *owned, *returned, *came, *sums, *summed; // rows
 } Rank;
 
 typedef struct World {
@@ -69,6 +69,23 @@ static char *rows(const World *w, int64_t n, int32_t parts) {
     return at;
 }
 
+static void set_number(const World *w, char *at, int64_t i, int r) {
+    uint64_t any = hash_mix(7, (uint64_t)r, (uint64_t)i) % 1000;
+    float real = (float)any / 7;
+    uint16_t half = lab_bf16(real);
+    int32_t whole = (int32_t)any;
+    const void *from = w->c->type == DTYPE_F32 ? (void *)&real : w->c->type == DTYPE_BF16 ? (void *)&half : (void *)&whole;
+    memcpy(at + i * w->number_bytes, from, (size_t)w->number_bytes);
+}
+
+static float number(const World *w, const char *at, int64_t i) {
+    float real;
+    uint16_t half;
+    memcpy(&real, at + i * w->number_bytes, w->c->type == DTYPE_F32 ? 4 : 0);
+    memcpy(&half, at + i * w->number_bytes, 2);
+    return w->c->type == DTYPE_F32 ? real : lab_wide(half);
+}
+
 static void world_open(World *w, const Case *c) {
     *w = (World){ .c = c, .n_ranks = c->nodes * c->node, .parts = c->apart ? c->top_k : 1 };
     int64_t tokens = c->nodes * (int64_t)c->rows, node_rows = (int64_t)c->node * c->capacity;
@@ -81,14 +98,15 @@ static void world_open(World *w, const Case *c) {
         Rank *to = &w->ranks[r];
         to->row_of_slot = lab_array(c->rows * c->top_k);
         to->all = lab_array(tokens * c->top_k);
-        to->there = lab_array(2 * c->nodes), to->back = lab_array(2 * c->nodes);
+        to->there = lab_array(2 * c->nodes), to->back = lab_array(2 * c->nodes), to->home = lab_array(2 * c->nodes);
+        to->first = lab_array(c->rows * c->top_k);
         to->token = lab_array(w->go), to->put = lab_array(w->come * c->top_k);
         to->get = lab_array(w->copies), to->place = lab_array(c->rows * c->top_k);
         to->x = rows(w, c->rows, w->parts), to->out = rows(w, w->go, w->parts), to->in = rows(w, w->come, w->parts);
         to->owned = rows(w, c->capacity, 1), to->returned = rows(w, w->copies, 1);
         to->came = rows(w, c->rows * c->top_k, 1);
-        for (int64_t i = 0; i < c->rows * w->parts * w->row_bytes; i++)
-            to->x[i] = (char)hash_mix(7, (uint64_t)r, (uint64_t)i);
+        to->sums = rows(w, w->come, 1), to->summed = rows(w, w->go, 1);
+        for (int64_t i = 0; i < c->rows * w->parts * c->n; i++) set_number(w, to->x, i, r);
     }
     choose_rows(w);
 }
@@ -96,13 +114,14 @@ static void world_open(World *w, const Case *c) {
 static void world_close(World *w) {
     for (int r = 0; r < w->n_ranks; r++) {
         Rank *to = &w->ranks[r];
-        void *all[] = { to->row_of_slot, to->all, to->there, to->token, to->put,   to->back,     to->get,
-                        to->place,       to->x,   to->out,   to->in,    to->owned, to->returned, to->came };
+        void *all[] = { to->row_of_slot, to->all,   to->there, to->token, to->put,   to->home,     to->first, to->back, to->get,
+                        to->place,       to->x,     to->out,   to->in,    to->owned, to->returned, to->came,  to->sums,
+                        to->summed };
         for (int i = 0; i < COUNT_OF(all); i++) lab_free(all[i]);
     }
 }
 
-typedef struct Kernels { uint32_t blocks, here, spread, fetch; } Kernels;
+typedef struct Kernels { uint32_t blocks, here, spread, fetch, sum; } Kernels;
 
 static Kernels add_kernels(Lab *lab, const Case *c) {
     World w;
@@ -114,7 +133,10 @@ static Kernels add_kernels(Lab *lab, const Case *c) {
                           .each = w.parts, .capacity = c->capacity, .x = (uint8_t)c->type };
     KernelDesc fetch = { .family = FAMILY_MOVE, .way = MOVE_FETCH, .rows = w.copies, .top_k = 1, .n = c->n, .each = 1,
                          .capacity = c->capacity, .x = (uint8_t)c->type };
+    KernelDesc sum = { .family = FAMILY_MOVE, .way = MOVE_SUM, .rows = w.come, .top_k = c->top_k, .n = c->n, .each = 1,
+                       .capacity = c->capacity, .x = (uint8_t)c->type };
     Kernels k = { lab_add(lab, &blocks), lab_add(lab, &move), lab_add(lab, &spread), lab_add(lab, &fetch) };
+    if (c->type != DTYPE_I32) k.sum = lab_add(lab, &sum);
     world_close(&w);
     return k;
 }
@@ -142,6 +164,9 @@ static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)
 }
 static const int32_t *there(const Rank *r) { return r->there; }
 static const int32_t *back(const Rank *r) { return r->back; }
+static const int32_t *home(const Rank *r) { return r->home; }
+static char *sums(const Rank *r) { return r->sums; }
+static char *summed(const Rank *r) { return r->summed; }
 static char *out(const Rank *r) { return r->out; }
 static char *in(const Rank *r) { return r->in; }
 static char *returned(const Rank *r) { return r->returned; }
@@ -157,7 +182,8 @@ static void make_tables(World *w, Lab *lab, const Kernels *k) {
         for (int i = 0; i < c->nodes; i++)
             memcpy(at->all + i * slots, w->ranks[i * c->node + r % c->node].row_of_slot, (size_t)slots * 4);
         Binding b[] = { READ_I32("all", at->all),   READ_I32("counts", counts), WRITE_I32("there", at->there),
-                        WRITE_I32("token", at->token), WRITE_I32("put", at->put), WRITE_I32("back", at->back),
+                        WRITE_I32("token", at->token), WRITE_I32("put", at->put), WRITE_I32("home", at->home),
+                        WRITE_I32("first", at->first), WRITE_I32("back", at->back),
                         WRITE_I32("get", at->get),  WRITE_I32("place", at->place) };
         lab_run(lab, k->blocks, b, COUNT_OF(b));
         lab_free(counts);
@@ -188,15 +214,38 @@ static void come_back(World *w, Lab *lab, const Kernels *k) {
         Binding b[] = { { "x", DTYPE_I64, true, table }, READ_I32("table", w->ranks[r].get),
                         of_type(w, "y", false, w->ranks[r].returned) };
         lab_run(lab, k->fetch, b, 3);
+        Binding s[] = { { "x", DTYPE_I64, true, table }, READ_I32("table", w->ranks[r].put),
+                        of_type(w, "y", false, w->ranks[r].sums) };
+        if (w->c->type != DTYPE_I32) lab_run(lab, k->sum, s, 3);
         lab_free(table);
     }
     cross(w, back, returned, came, 1);
+    if (w->c->type != DTYPE_I32) cross(w, home, sums, summed, 1);
 }
 
 // What rank r has for a slot.
 static const char *value(const World *w, int r, int64_t slot) {
     int64_t k = w->parts > 1 ? slot : slot / w->c->top_k;
     return w->ranks[r].x + k * w->row_bytes;
+}
+
+// The sum of a token's copies on one node, from slot on, is where `first` says; `seen`: slots.
+static void check_sum(const World *w, int r, int64_t slot, bool *seen) {
+    const Case *c = w->c;
+    int64_t end = (slot / c->top_k + 1) * c->top_k;
+    const int32_t *to = w->ranks[r].row_of_slot;
+    int32_t first = w->ranks[r].first[slot], node = to[slot] / c->capacity / c->node;
+    if (seen[slot]) assert_int_equal(first, -1);
+    if (seen[slot] || c->type == DTYPE_I32) return;
+    assert_true(first >= 0);
+    for (int64_t i = slot; i < end; i++) seen[i] |= to[i] >= 0 && to[i] / c->capacity / c->node == node;
+    for (int64_t j = 0; j < c->n; j++) {
+        float sum = number(w, value(w, r, slot), j);
+        for (int64_t i = slot + 1; i < end; i++)
+            if (to[i] >= 0 && to[i] / c->capacity / c->node == node) sum += number(w, value(w, r, i), j);
+        float got = number(w, w->ranks[r].summed + first * w->row_bytes, j);
+        assert_true(got == (c->type == DTYPE_BF16 ? lab_wide(lab_bf16(sum)) : sum));
+    }
 }
 
 static void check(Lab *lab, const Case *c, const Kernels *k) {
@@ -225,12 +274,15 @@ static void check(Lab *lab, const Case *c, const Kernels *k) {
     for (int r = 0; r < w.n_ranks; r++) assert_memory_equal(w.ranks[r].owned, right[r], bytes);
     come_back(&w, lab, k);
     for (int r = 0; r < w.n_ranks; r++) {
+        bool *seen = calloc((size_t)c->rows * (size_t)c->top_k, sizeof *seen);
         for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
             int32_t place = w.ranks[r].place[slot];
             assert_int_equal(place < 0, w.ranks[r].row_of_slot[slot] < 0);
             if (place < 0) continue;
             assert_memory_equal(w.ranks[r].came + place * w.row_bytes, value(&w, r, slot), (size_t)w.row_bytes);
+            check_sum(&w, r, slot, seen);
         }
+        free(seen);
     }
     for (int r = 0; r < w.n_ranks; r++) free(right[r]);
     world_close(&w);

