@@ -60,13 +60,23 @@ static void of_many(void **state) {
     }
 }
 
-// What a layout may say and no plan does.
+// Between nodes: what a plan shows of it, and what none does.
 static void blocks(void **state) {
     (void)state;
     Small small = small_make();
-    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2,transport=blocks",
+    expect_exit(0, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2,transport=blocks",
                            "--microbatch", "64"));
-    expect_error("no plan moves rows in blocks yet\n  hint: transport=rows");
+    assert_non_null(strstr(command_output(), " blocks  in the stage"));
+    expect_exit(0, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2", "--microbatch", "64"));
+    assert_null(strstr(command_output(), " blocks "));
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2,transport=blocks,round=1",
+                           "--microbatch", "64"));
+    expect_error("route: no plan moves rows of further rounds in blocks\n");
+    expect_error("\n  hint: transport=rows, or round=whole, which has room for all rows at once\n");
+    expect_exit(2, COMMAND(small.moec, "plan", small.spec, "--layout", "dp=2,ep=2,transport=blocks",
+                           "--microbatch", "64", "--target", "cuda:sm_80"));
+    expect_error("transport=blocks: expected target cpu, got cuda:sm_80: no kernel of GPUs moves rows in blocks\n"
+                 "  hint: transport=rows, with the ranks of ep where they reach each other's memory\n");
 }
 
 static void files(void **state) {
