@@ -103,7 +103,8 @@ static void use_measured(Simulation *s, int32_t stage, const PlanProgram *progra
         double seconds = measured_s(&s->measured, plan, program, (int32_t)i);
         PlanOp op = (PlanOp)program->instrs[i].op;
         if (op == PLAN_launch) *(seconds < 0 ? &s->missed : &s->found) += 1;
-        if (seconds < 0 || op == PLAN_send || op == PLAN_recv) continue; // of those a rank sees only its wait
+        // Of messages and of halves a rank sees only its wait.
+        if (seconds < 0 || op == PLAN_send || op == PLAN_recv || program->instrs[i].half) continue;
         SimSeconds *to = &s->seconds[stage][i];
         to->here = work[i] == WORK_rows && op == PLAN_launch ? 0 : seconds;
         to->rows = work[i] == WORK_rows && op == PLAN_launch ? seconds : 0;

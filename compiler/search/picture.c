@@ -12,7 +12,8 @@ SimPicture sim_picture(const Plan *const *plans, const SimStage *stages, int32_t
                        Arena *arena) {
     SimPicture p = { .stages = stages, .n = n, .timelines = ARENA_ARRAY(arena, PlanTimeline, n), .arena = arena };
     for (int32_t s = 0; s < n; s++) {
-        p.timelines[s] = (PlanTimeline){ .plan = plans[s], .program = plan_program(plans[s], program) };
+        p.timelines[s] = (PlanTimeline){ .plan = plans[s], .program = plan_program(plans[s], program),
+                                         .transfers = true };
         p.timelines[s].runs = ARENA_ARRAY(arena, PlanRun, 1);
     }
     return p;
@@ -55,10 +56,10 @@ static Doing doing(const PlanTimeline *t, const PlanSpan *span) {
 
 typedef struct Piece { double begin, end; int32_t microbatch; uint8_t what; } Piece;
 
-// Where stages wait for each other is left blank.
-static bool meets_stages(const PlanTimeline *t, const PlanInstr *instr) {
+// Where stages wait for each other is left blank; a transfer beside the rank is not what it does.
+static bool is_beside(const PlanTimeline *t, const PlanInstr *instr) {
     bool group = instr->op != PLAN_launch && plan_group_holds((PlanGroup)instr->group, GROUP_pp);
-    return instr->op == PLAN_recv || instr->op == PLAN_send || (group && t->plan->mesh.size[AXIS_pp] > 1);
+    return instr->op == PLAN_recv || instr->op == PLAN_send || instr->half == HALF_start || (group && t->plan->mesh.size[AXIS_pp] > 1);
 }
 
 // Neighbours that are alike are one.
@@ -69,7 +70,7 @@ static uint32_t pieces_of(const SimPicture *p, int32_t stage, Arena *arena, Piec
     for (int64_t i = 0; i < t->n; i++) {
         const PlanSpan *span = &t->spans[i];
         const PlanInstr *instr = span->instr < 0 ? NULL : &t->program->instrs[span->instr];
-        if (span->end <= span->begin || !instr || meets_stages(t, instr)) continue;
+        if (span->end <= span->begin || !instr || is_beside(t, instr)) continue;
         Piece piece = { span->begin, span->end, t->program->rows[span->row].microbatch,
                         (uint8_t)doing(t, span) };
         Piece *last = n ? &(*out)[n - 1] : NULL;

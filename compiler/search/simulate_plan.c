@@ -56,6 +56,7 @@ typedef struct Making {
 static void add_op(Making *m, SimOp op, int32_t instr, int32_t trip, double seconds) {
     op.instr = instr;
     op.trip = trip;
+    op.last = m->program->instrs[instr].last;
     op.ps = sim_ps(fmax(seconds, 0));
     *ARENA_PUSH(m->arena, m->ops, m->n, m->cap) = op;
 }
@@ -75,6 +76,20 @@ static void add_launch(Making *m, int32_t i, int32_t trip) {
                s->rows - s->here);
 }
 
+// The start of the same operands; ops of an instruction are behind those of its start, or in another segment.
+static int32_t start_of(const Making *m, int32_t wait) {
+    const PlanInstr *instr = &m->program->instrs[wait];
+    const PlanOperand *operands = &m->program->operands[instr->operands];
+    for (uint32_t i = m->n; i-- > 0;) {
+        const PlanInstr *other = &m->program->instrs[m->ops[i].instr];
+        const PlanOperand *its = &m->program->operands[other->operands];
+        if (m->ops[i].what == SIM_START && other->op == instr->op && other->group == instr->group &&
+            its[0].buffer == operands[0].buffer && its[1].buffer == operands[1].buffer)
+            return (int32_t)i;
+    }
+    return -1;
+}
+
 static void add_instr(Making *m, int32_t i, int32_t trip) {
     const PlanInstr *instr = &m->program->instrs[i];
     const SimSeconds *s = &m->seconds[i];
@@ -86,8 +101,10 @@ static void add_instr(Making *m, int32_t i, int32_t trip) {
     default:
         op.what = spans_stages(m->plan, instr) ? SIM_MEET : SIM_CROSS;
         op.uneven = op.what == SIM_CROSS && instr->op == PLAN_blocks;
+        if (instr->half == HALF_start) op.what = SIM_START;
+        if (instr->half == HALF_wait) op.what = SIM_WAIT, op.start = start_of(m, i);
     }
-    add_op(m, op, i, trip, instr->op == PLAN_recv ? 0 : s->here);
+    add_op(m, op, i, trip, instr->op == PLAN_recv || instr->half == HALF_wait ? 0 : s->here);
 }
 
 static void add_segment(Making *m, const PlanSegment *segment, PlanSegment *out) {

@@ -73,6 +73,7 @@ uint8_t *plan_work(const Plan *plan, const PlanProgram *program, Arena *arena) {
 void plan_work_title(const Plan *plan, const PlanProgram *program, int32_t i, Text *out) {
     const PlanInstr *instr = &program->instrs[i];
     bool launch = instr->op == PLAN_launch;
+    if (instr->half) text_printf(out, "%s ", plan_half_words[instr->half]);
     text_add(out, launch ? plan->kernels[instr->kernel].family : plan_op_words[instr->op]);
     for (uint32_t k = 0; k < instr->n_operands; k++) {
         const PlanOperand *operand = &program->operands[instr->operands + k];
@@ -97,7 +98,12 @@ int64_t plan_timeline_spans(const PlanProgram *program) {
 
 /* Printing ------------------------------------------------------------------------------------- */
 
-enum { THREAD_STEPS, THREAD_COMPUTE, THREAD_LINKS /* + group */ };
+// Behind the links: transfers that go on beside the rank, `BESIDE` of a group at once at most before they share.
+enum { THREAD_STEPS, THREAD_COMPUTE, THREAD_LINKS /* + group */, BESIDE = 8,
+       THREAD_BESIDE = THREAD_LINKS + N_GROUPS /* + BESIDE * group */ };
+
+// A transfer whose wait has not come.
+typedef struct Begun { int32_t instr; double begin; } Begun;
 
 typedef struct Printer {
     const PlanTimeline *timeline;
@@ -112,6 +118,9 @@ typedef struct Printer {
     int64_t *row_tick, *act;     // act: bytes in use, by tick
     int64_t shown;               // of act; -1: nothing yet
     bool links[N_GROUPS];        // that have a name
+    bool beside[N_GROUPS][BESIDE];
+    double beside_end[N_GROUPS][BESIDE];
+    Begun *begun; uint32_t n_begun, cap_begun;
 } Printer;
 
 static TracePlace thread_of(const Printer *p, int32_t thread) {
@@ -190,6 +199,43 @@ static int32_t thread_of_span(Printer *p, const PlanSpan *span) {
     return thread;
 }
 
+// On the first thread that is free by then.
+static void print_transfer(Printer *p, int32_t instr, double begin, double end) {
+    int group = p->program->instrs[instr].group, k = 0;
+    while (k + 1 < BESIDE && p->beside_end[group][k] > begin) k++;
+    p->beside_end[group][k] = end;
+    TracePlace at = thread_of(p, THREAD_BESIDE + BESIDE * group + k);
+    if (!p->beside[group][k]) {
+        char name[48];
+        snprintf(name, sizeof name, "link %s, beside%s", plan_group_words[group], k ? " too" : "");
+        trace_thread(p->out, at, name);
+        p->beside[group][k] = true;
+    }
+    const char *title = strchr(p->titles[instr], ' ') + 1; // without the half
+    trace_span(p->out, at, title, work_words[p->work[instr]], time_of(p, begin), time_of(p, end), p->args[instr]);
+}
+
+static bool same_transfer(const Printer *p, int32_t start, int32_t wait) {
+    const PlanInstr *a = &p->program->instrs[start], *b = &p->program->instrs[wait];
+    const PlanOperand *x = &p->program->operands[a->operands], *y = &p->program->operands[b->operands];
+    return a->op == b->op && a->group == b->group && x[0].buffer == y[0].buffer && x[1].buffer == y[1].buffer;
+}
+
+static void print_half(Printer *p, const PlanSpan *span) {
+    bool start = p->program->instrs[span->instr].half == HALF_start;
+    if (start && p->timeline->transfers) {
+        print_transfer(p, span->instr, span->begin, span->end);
+    } else if (start) {
+        *ARENA_PUSH(p->arena, p->begun, p->n_begun, p->cap_begun) = (Begun){ span->instr, span->begin };
+    } else {
+        uint32_t i = 0;
+        while (i < p->n_begun && !same_transfer(p, p->begun[i].instr, span->instr)) i++;
+        if (i == p->n_begun) return;
+        print_transfer(p, p->begun[i].instr, p->begun[i].begin, span->end);
+        memmove(&p->begun[i], &p->begun[i + 1], (--p->n_begun - i) * sizeof *p->begun);
+    }
+}
+
 // The k-th send between two ranks on a lane is the k-th recv there: the same name on both sides.
 static void print_arrow(Printer *p, const PlanSpan *span, const PlanRun *run) {
     const PlanInstr *instr = &p->program->instrs[span->instr];
@@ -215,6 +261,9 @@ static void print_act(Printer *p, const PlanSpan *span) {
 }
 
 static void print_span(Printer *p, const PlanSpan *span, const PlanRun *run) {
+    bool half = span->instr >= 0 && p->program->instrs[span->instr].half;
+    if (half) print_half(p, span);
+    if (half && p->program->instrs[span->instr].half == HALF_start && p->timeline->transfers) return;
     TracePlace at = thread_of(p, thread_of_span(p, span));
     print_act(p, span);
     if (span->instr < 0) {
@@ -234,8 +283,12 @@ static void print_row(Printer *p, int64_t first, int64_t n) {
     const PlanRow *row = &p->program->rows[spans->row];
     const char *name = p->program->segments[row->segment].name;
     char title[160], args[64];
-    double end = spans->end;
-    for (int64_t i = 1; i < n; i++) end = spans[i].end > end ? spans[i].end : end;
+    double end = spans->begin;
+    for (int64_t i = 0; i < n; i++) {
+        bool beside = p->timeline->transfers && spans[i].instr >= 0 &&
+                      p->program->instrs[spans[i].instr].half == HALF_start;
+        if (!beside && spans[i].end > end) end = spans[i].end;
+    }
     if (row->microbatch < 0) snprintf(title, sizeof title, "%s", name);
     else snprintf(title, sizeof title, "%s %d", name, row->microbatch);
     snprintf(args, sizeof args, "\"microbatch\":%d,\"slot\":%d", row->microbatch, row->slot);

@@ -41,6 +41,8 @@ typedef struct PlanRun { int32_t step; /* from 1 */ double begin, end; int64_t f
 typedef struct PlanTimeline {
     const Plan *plan;
     const PlanProgram *program;
+    bool transfers;      // the span of a start is all of its transfer; else it only begins there, and the picture
+                         // shows it until its wait has ended
     PlanSpan *spans; int64_t n, cap; // by begin
     PlanRun *runs; int32_t n_runs, cap_runs;
 } PlanTimeline;

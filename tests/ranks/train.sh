@@ -82,6 +82,7 @@ done
 ends() { grep "\"ph\":\"$1\"" "$work/trace.json" | sed 's/.*"id":"\([^"]*\)".*/\1/' | sort; }
 [[ $(ends s | wc -l) -ge 16 ]] || fail "trace: expected a message or more each way of 2 microbatches in 2 steps"
 cmp <(ends s) <(ends f)
+grep -q '"link dp, beside"' "$work/trace.json" || fail "trace: no exchange beside kernels"
 cmp <(grep '^group' "$work/one.log") <(grep '^group' "$work/all.log")
 
 # Interrupted and resumed: the same bits.

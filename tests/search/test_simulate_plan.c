@@ -122,8 +122,39 @@ static void test_instrs(void **state) {
     arena_destroy(arena);
 }
 
+// Every wait has its start; who waits at once for what a start begins is no faster.
+static void check_halves(const SimStage *stages, int32_t n, bool beside, const char *text, Arena *arena) {
+    Sim apart, whole;
+    must(simulate(stages, n, &(SimOptions){ 0 }, arena, &apart));
+    for (int32_t s = 0; s < n; s++) {
+        int starts = 0, waits = 0;
+        int64_t ps = 0;
+        for (int32_t i = 0; i < stages[s].n_ops; i++) {
+            SimOp *op = (SimOp *)&stages[s].ops[i];
+            starts += op->what == SIM_START;
+            waits += op->what == SIM_WAIT;
+            if (op->what == SIM_WAIT) assert_int_equal(stages[s].ops[op->start].what, SIM_START);
+            if (op->what == SIM_START) ps += op->ps;
+        }
+        if (beside != (starts > 0)) fail_msg("%s: %d starts", text, starts);
+        assert_true(starts == waits && (!starts || (ps > 0 && apart.link_ps[s][0] >= ps)));
+    }
+    for (int32_t s = 0; s < n; s++) {
+        for (int32_t i = 0; i < stages[s].n_ops; i++) {
+            SimOp *op = (SimOp *)&stages[s].ops[i];
+            if (op->what == SIM_WAIT) *op = (SimOp){ .what = SIM_COMPUTE, .work = op->work };
+        }
+        for (int32_t i = 0; i < stages[s].n_ops; i++) {
+            SimOp *op = (SimOp *)&stages[s].ops[i];
+            if (op->what == SIM_START) op->what = SIM_CROSS;
+        }
+    }
+    must(simulate(stages, n, &(SimOptions){ 0 }, arena, &whole));
+    assert_true(beside ? apart.step_ps < whole.step_ps : apart.step_ps == whole.step_ps);
+}
+
 // Plans of lowering come to an end, and twice as fast a machine takes half the time.
-static void simulate_layout(Model *model, const char *text, Arena *arena) {
+static void simulate_layout(Model *model, const char *text, bool beside, Arena *arena) {
     Layout layout = layout_single();
     must(layout_parse(text, arena, &layout));
     Plan *plans[4];
@@ -151,6 +182,7 @@ static void simulate_layout(Model *model, const char *text, Arena *arena) {
     }
     must(simulate(stages, layout.pp, &(SimOptions){ .contention = 1.2, .load = 1.1 }, arena, &faster));
     assert_true(faster.step_ps > sim.step_ps * 0.499 && faster.step_ps < sim.step_ps * 0.501);
+    check_halves(stages, layout.pp, beside, text, arena);
     for (int32_t s = 0; s < layout.pp; s++) plan_destroy(plans[s]);
 }
 
@@ -160,9 +192,11 @@ static void test_layouts(void **state) {
     Model *model = spec_load(MOEC_SOURCE_DIR "/models/tiny.lua", &(SpecOptions){ 0 }, &error);
     if (!model) fail_msg("%s", text_cstr(&error));
     Arena *arena = arena_create();
-    static const char *const layouts[] = { "dp=1", "pp=2,schedule=zb", "pp=2,schedule=interleaved,slots=2",
-                                           "pp=2,dp=4,ep=2", "dp=4,ep=4,params=fsdp" };
-    for (int i = 0; i < COUNT_OF(layouts); i++) simulate_layout(model, layouts[i], arena);
+    static const struct { const char *text; bool beside; } layouts[] = {
+        { "dp=1", false }, { "pp=2,schedule=zb", false }, { "pp=2,schedule=interleaved,slots=2", false },
+        { "pp=2,dp=4,ep=2", true }, { "dp=4,ep=4,params=fsdp", true },
+    };
+    for (int i = 0; i < COUNT_OF(layouts); i++) simulate_layout(model, layouts[i].text, layouts[i].beside, arena);
     arena_destroy(arena);
     model_destroy(model);
 }
