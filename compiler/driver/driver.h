@@ -44,6 +44,13 @@
       "  -o DIR                               the folder to write\n"                               \
       "  --microbatch TOKENS, --microbatches N, --precision, --recompute, --routing: as of plan\n" \
       DRIVER_SET)                                                                                  \
+    X(calibrate, "[-o FILE.lua] [--device cpu|cuda]",                                               \
+      "measure this machine, and what lies between ranks; a file that --cluster takes",            \
+      "  -o FILE.lua                          where to write [cluster.lua]\n"                       \
+      "  --device cpu|cuda[:N]                what to measure [cpu]\n"                              \
+      "  --seconds S                          of work for each figure [5]\n"                        \
+      "  --threads N                          of a CPU [its cores, divided among ranks]\n"          \
+      "  --name NAME                          of the cluster, in reports [calibrated]\n")           \
     X(reproduce, "olmo-core-3|published [--rows FILE.csv] [--models DIR]",                          \
       "published training speeds beside what the cost model predicts",                             \
       "  --rows FILE.csv                      rows to predict [tests/search/published.csv]\n"       \

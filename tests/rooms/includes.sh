@@ -23,7 +23,7 @@ declare -A may=(
     [compiler/layout]="runtime/base runtime/plan compiler/model"
     [compiler/lower]="runtime/base runtime/plan compiler/layout compiler/model compiler/kernel"
     [compiler/search]="runtime/base runtime/plan compiler/model compiler/layout compiler/kernel compiler/cost compiler/lower"
-    [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/comm runtime/exec runtime/train compiler/model compiler/spec compiler/layout compiler/lower compiler/cost compiler/search"
+    [compiler/driver]="runtime/base runtime/plan runtime/jit runtime/comm runtime/exec runtime/train compiler/model compiler/spec compiler/layout compiler/lower compiler/cost compiler/search runtime/device compiler/kernel"
 )
 
 bad=0

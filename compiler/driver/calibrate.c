@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec calibrate`: measures the machine at hand and writes it as a file that --cluster takes. Under a launcher
+// the ranks measure the device together, as they will share it, and then what lies between them.
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "compiler/driver/driver.h"
+#include "compiler/driver/measure.h"
+#include "runtime/comm/comm.h"
+
+typedef struct Calibrate {
+    const char *device, *out, *name;
+    double seconds;
+    int threads;
+    Comm *comm;
+} Calibrate;
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) {
+    (void)number;
+    stopped = 1;
+}
+
+static Status pulse(void *user, const char *what) {
+    static const char *last;
+    const Calibrate *c = user;
+    if (stopped) return status_fail(ERR_INTERRUPTED, "interrupted: nothing is written");
+    comm_at(c->comm, NULL); // to ranks that are done already
+    if (c->comm->rank == 0 && last != what) {
+        if (isatty(2)) fprintf(stderr, "\r%-40s", what);
+        else log_info("%s", what);
+        last = what;
+    }
+    return OK;
+}
+
+/* The file ------------------------------------------------------------------------------------- */
+
+static void add_products(Text *out, const char *field, const CostMatmul *p) {
+    text_printf(out,
+                "    %s = m.products { peak = %.4g, reach = %.3f, depth = %.0f, tile = { %d, %d }, experts = %.3f,\n"
+                "                      experts_depth = %.0f, evidence = \"measured\", source = source },\n",
+                field, p->flop_per_s, p->reach, p->depth_k, p->tile_m, p->tile_n, p->experts, p->experts_depth_k);
+}
+
+static void add_curve(Text *out, const CostCurve *curve, const char *field) {
+    if (!curve->n) return;
+    text_printf(out, "      %s = { m.curve { ranks = %d, evidence = \"measured\", points = {\n       ", field, curve->ranks);
+    for (int i = 0; i < curve->n; i++) text_printf(out, " { %.0f, %.4g },", curve->x[i], curve->y[i]);
+    text_add(out, " } } },\n");
+}
+
+static void add_link(Text *out, const CostLink *link) {
+    if (link->size <= 1) {
+        text_add(out, "    m.link { name = \"none\", size = 1, rate = known(1e9) },\n");
+        return;
+    }
+    text_printf(out, "    m.link {\n      name = \"ranks\", size = %d, rate = known(%.4g), latency = known(%.3g),\n",
+                link->size, link->bytes_per_s, link->latency_s);
+    for (CostCollective what = 0; what < N_COLLECTIVES; what++)
+        add_curve(out, &link->curves[what][0], cost_collective_name[what]);
+    if (link->row_bytes_per_s[0] > 0)
+        text_printf(out, "      row_fixed = known(%.3g), rows_out = known(%.4g), rows_back = known(%.4g),\n",
+                    link->row_fixed_s, link->row_bytes_per_s[0], link->row_bytes_per_s[1]);
+    text_add(out, "    },\n");
+}
+
+// A string of Lua.
+static void add_string(Text *out, const char *text) {
+    text_add(out, "\"");
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') text_add(out, "\\");
+        if (*text >= ' ') text_add_n(out, text, 1);
+    }
+    text_add(out, "\"");
+}
+
+static void describe(const Calibrate *c, const CostDevice *d, const CostLink *link, Text *out) {
+    text_add(out, "local m = require \"moec\"\n\nlocal source = \"moec calibrate\"\n"
+                  "local function known(value) return m.figure { value = value, evidence = \"measured\", source = source } "
+                  "end\n\nreturn m.cluster {\n  name = ");
+    add_string(out, c->name);
+    text_add(out, ",\n  device = {\n    name = ");
+    add_string(out, d->name);
+    text_printf(out, ", arch = \"%s\", units = %d, memory = known(%lld), bandwidth = known(%.4g),\n", d->arch, d->units,
+                (long long)d->memory_bytes, d->bytes_per_s);
+    text_printf(out, "    launch = known(%.3g), stream = known(%.3f), adam = known(%.3f), move = %.3f,\n", d->launch_s,
+                d->stream, d->adam, d->move);
+    text_printf(out, "    sustained = known(%.3f), contention = %.2f, reserved = %d,\n", d->sustained, d->contention,
+                strcmp(d->arch, "cpu") ? 1 << 30 : 64 << 20);
+    add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
+    add_products(out, "fp32", &d->matmul[PRECISION_FP32]);
+    text_add(out, "  },\n  links = {\n");
+    add_link(out, link);
+    text_add(out, "  },\n}\n");
+}
+
+static void show(const Calibrate *c, const CostDevice *d, const CostLink *link) {
+    const CostMatmul *bf16 = &d->matmul[PRECISION_BF16], *fp32 = &d->matmul[PRECISION_FP32];
+    printf("%s: %s, %d units%s\n", c->out, d->name, d->units, c->comm->n_ranks > 1 ? " a rank" : "");
+    printf("  products   bf16 %.4g GFLOP/s, fp32 %.4g; %.0f %% under load that lasts; experts %.0f %%\n",
+           bf16->flop_per_s / 1e9, fp32->flop_per_s / 1e9, 100 * d->sustained, 100 * bf16->experts);
+    printf("  memory     %.4g GB/s, %.0f %% of it by sums\n", d->bytes_per_s / 1e9, 100 * d->stream);
+    printf("  launch     %.2f us\n", d->launch_s * 1e6);
+    if (link->size <= 1) return;
+    printf("  ranks      %d: up to %.4g GB/s, %.1f us; rows %.4g GB/s out, %.4g back\n", link->size,
+           link->bytes_per_s / 1e9, link->latency_s * 1e6, link->row_bytes_per_s[0] / 1e9,
+           link->row_bytes_per_s[1] / 1e9);
+}
+
+/* The command ---------------------------------------------------------------------------------- */
+
+static Status read_words(int argc, char **argv, Calibrate *c) {
+    for (int i = 1; i < argc; i++) {
+        const char **word = !strcmp(argv[i], "-o") ? &c->out : !strcmp(argv[i], "--device") ? &c->device
+                            : !strcmp(argv[i], "--name") ? &c->name : NULL;
+        bool seconds = !strcmp(argv[i], "--seconds"), threads = !strcmp(argv[i], "--threads");
+        if (!word && !seconds && !threads)
+            return status_fail(ERR_ARGUMENT, "unexpected '%s'\n  hint: moec calibrate --help", argv[i]);
+        if (i + 1 == argc) return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", argv[i]);
+        const char *value = argv[++i];
+        char *end = NULL;
+        double x = word ? 1 : strtod(value, &end);
+        if (word) *word = value;
+        else if (*end || end == value || !(x > 0 && x <= 3600) || (threads && x != floor(x)))
+            return status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", argv[i - 1],
+                               seconds ? "seconds above 0, up to 3600" : "a whole number from 1", value);
+        else if (seconds) c->seconds = x;
+        else c->threads = (int)x;
+    }
+    return OK;
+}
+
+static Status calibrate(Calibrate *c, Arena *arena) {
+    int ranks = c->comm->n_ranks;
+    if (!c->threads && ranks > 1) c->threads = (int)max_i64(sysconf(_SC_NPROCESSORS_ONLN) / ranks, 1);
+    MeasureOptions options = { .device = c->device, .threads = c->threads, .seconds = c->seconds, .pulse = pulse,
+                               .user = c };
+    CostDevice device;
+    CostLink link = { .size = 1 };
+    TRY(comm_mesh(c->comm, &(PlanMesh){ .size = { 1, 1, ranks } }));
+    TRY(comm_agree(c->comm, measure_device(&options, arena, &device)));
+    if (ranks > 1) {
+        device.memory_bytes /= ranks; // processes of one machine share it
+        TRY(measure_link(c->comm, &options, &link));
+    }
+    if (isatty(2) && c->comm->rank == 0) fprintf(stderr, "\r%40s\r", "");
+    if (c->comm->rank) return OK;
+    Text text = { 0 };
+    describe(c, &device, &link, &text);
+    Status status = file_write_atomic(c->out, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    if (status == OK) show(c, &device, &link);
+    return status;
+}
+
+int cmd_calibrate(int argc, char **argv) {
+    Calibrate c = { .device = "cpu", .out = "cluster.lua", .name = "calibrated", .seconds = 5 };
+    Status status = read_words(argc, argv, &c);
+    if (status != OK) return driver_fail(status);
+    struct sigaction action = { .sa_handler = stop }, before[2];
+    sigaction(SIGINT, &action, &before[0]);
+    sigaction(SIGTERM, &action, &before[1]);
+    Arena *arena = arena_create();
+    status = comm_open(NULL, &c.comm);
+    if (status == OK) status = calibrate(&c, arena);
+    if (status != OK) comm_fail(c.comm, status_message());
+    int result = status_exit(status);
+    if (status != OK && comm_tells(c.comm, status)) result = driver_fail(status);
+    comm_close(c.comm);
+    arena_destroy(arena);
+    sigaction(SIGINT, &before[0], NULL);
+    sigaction(SIGTERM, &before[1], NULL);
+    return result;
+}

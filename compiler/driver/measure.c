@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Figures of a device: moec's own kernels, launched again and again.
+#include "compiler/driver/measure.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/kernel/kernel.h"
+#include "runtime/device/device.h"
+
+typedef struct Lab {
+    const MeasureOptions *options;
+    Arena *arena;
+    Plan *plan;
+    Codegen *codegen;
+    Pool *pool;
+    Device *device;
+    DeviceKernel *kernels;
+} Lab;
+
+// Launched for some time: seconds of one launch at its best, in the first half of the time and in the last.
+typedef struct Timing { double best, first, last; } Timing;
+
+enum { MOST_ARGS = 8, MOST_SLICES = 64 };
+typedef struct Work {
+    const char *what;
+    KernelDesc desc;
+    uint32_t kernel;
+    struct { const char *name; int64_t bytes; } arg[MOST_ARGS]; // what it is bound to
+    int n_args;
+    Timing t;
+} Work;
+
+static Status open_lab(Lab *lab) {
+    const char *target;
+    TRY(device_target(lab->options->device, lab->plan->arena, &target));
+    lab->plan->target = target;
+    lab->codegen = codegen_create(lab->plan);
+    if (!lab->codegen) return ERR_COMPILE;
+    TRY(pool_create(lab->options->threads, &lab->pool));
+    return device_open(lab->options->device, lab->pool, &lab->device);
+}
+
+static void close_lab(Lab *lab) {
+    codegen_destroy(lab->codegen);
+    device_close(lab->device);
+    pool_destroy(lab->pool);
+    plan_destroy(lab->plan);
+}
+
+/* Running -------------------------------------------------------------------------------------- */
+
+static void bind(Work *work, const char *name, int64_t bytes) {
+    work->arg[work->n_args].name = name;
+    work->arg[work->n_args++].bytes = round_up(bytes, PLAN_GRAIN);
+}
+
+// Numbers such as training has: what a product takes depends on them where power is the limit.
+static void fill_numbers(uint8_t *at, int64_t bytes, Dtype dtype) {
+    for (int64_t i = 0; dtype == DTYPE_BF16 && i < bytes / 2; i++) {
+        float x = hash_uniform(1, 2, (uint64_t)i & 0xffff) - 0.5f;
+        memcpy(at + 2 * i, (const char *)&x + 2, 2);
+    }
+    for (int64_t i = 0; dtype == DTYPE_F32 && i < bytes / 4; i++) {
+        float x = hash_uniform(1, 2, (uint64_t)i & 0xffff) - 0.5f;
+        memcpy(at + 4 * i, &x, 4);
+    }
+}
+
+// Experts' rows: all there are, evenly.
+static void fill_offsets(const Work *work, uint8_t *at) {
+    for (int32_t e = 0; e <= work->desc.experts; e++) {
+        int32_t first = (int32_t)(work->desc.rows * e / work->desc.experts);
+        memcpy(at + 4 * e, &first, 4);
+    }
+}
+
+static Status allocate(Lab *lab, const Work *work, void **args, int64_t *bytes, int *n) {
+    const PlanKernel *kernel = &lab->plan->kernels[work->kernel];
+    for (uint32_t i = 0; i < kernel->n_args; i++) {
+        const PlanArg *arg = &kernel->args[i];
+        int at = 0;
+        while (at < work->n_args && strcmp(work->arg[at].name, arg->name)) at++;
+        if (at == work->n_args)
+            return status_fail(ERR_INTERNAL, "calibrate: %s has an argument '%s'", kernel->entry, arg->name);
+        bytes[i] = work->arg[at].bytes;
+        TRY(lab->device->api->alloc(lab->device, bytes[i], false, "an operand", &args[i]));
+        ++*n;
+        uint8_t *host = memory_alloc((size_t)bytes[i]);
+        if (!strcmp(arg->name, "offsets")) fill_offsets(work, host);
+        else fill_numbers(host, bytes[i], (Dtype)arg->dtype);
+        Status status = lab->device->api->copy_in(lab->device, args[i], host, bytes[i]);
+        if (status == OK) status = lab->device->api->synchronize(lab->device);
+        memory_free(host);
+        TRY(status);
+    }
+    return OK;
+}
+
+static Status launches(Lab *lab, const Work *work, void *const *args, int64_t n, double *seconds) {
+    double start = time_seconds();
+    for (int64_t i = 0; i < n; i++)
+        TRY(lab->device->api->launch(lab->device, &lab->kernels[work->kernel], args, NULL));
+    TRY(lab->device->api->synchronize(lab->device));
+    *seconds = time_seconds() - start;
+    return OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// A machine's other work makes slices longer, never shorter: the first quarter of them in order.
+static double quarter(double *x, int n) {
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return x[n / 4];
+}
+
+// Slices of launches, of about a 40th of the time each.
+static Status run_for(Lab *lab, Work *work, void *const *args) {
+    double wanted = lab->options->seconds, s, slices[MOST_SLICES];
+    int64_t n = 1;
+    TRY(launches(lab, work, args, 1, &s)); // the first one brings it into caches
+    do {
+        TRY(launches(lab, work, args, n, &s));
+        if (s < wanted / 80) n *= 2;
+    } while (s < wanted / 80);
+    int taken = 0;
+    for (double end = time_seconds() + wanted; taken < MOST_SLICES && (taken < 4 || time_seconds() < end); taken++) {
+        TRY(lab->options->pulse(lab->options->user, work->what));
+        TRY(launches(lab, work, args, n, &s));
+        slices[taken] = s / (double)n;
+    }
+    int half = taken / 2;
+    work->t.first = quarter(slices, half);
+    work->t.last = quarter(slices + half, taken - half);
+    work->t.best = fmin(slices[0], slices[half]); // sorted halves
+    return OK;
+}
+
+static Status run_work(Lab *lab, Work *work) {
+    void *args[MOST_ARGS] = { 0 };
+    int64_t bytes[MOST_ARGS];
+    int n = 0;
+    Status status = allocate(lab, work, args, bytes, &n);
+    if (status == OK) status = run_for(lab, work, args);
+    for (int i = 0; i < n; i++) lab->device->api->release(lab->device, args[i], bytes[i]);
+    return status;
+}
+
+/* What is measured ----------------------------------------------------------------------------- */
+
+static Work product_work(const char *what, uint8_t precision, int64_t rows, int32_t experts, int64_t n, int32_t k) {
+    Dtype narrow = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Work work = { .what = what,
+                  .desc = { .family = FAMILY_MATMUL, .rows = rows, .experts = experts, .mid = 1, .each = 1, .k = k,
+                            .n = n, .precision = precision, .x = narrow, .y = narrow } };
+    int64_t size = dtype_bytes(narrow), groups = experts ? experts : 1;
+    bind(&work, "x", rows * k * size);
+    bind(&work, "w", groups * round_up(n, 32) * round_up(k, 2) * size);
+    bind(&work, "y", rows * n * size);
+    if (experts) bind(&work, "offsets", 4 * (experts + 1));
+    return work;
+}
+
+static Work reduce_work(int64_t n) {
+    Work work = { .what = "memory", .desc = { .family = FAMILY_REDUCE, .ranks = 2, .n = n } };
+    bind(&work, "parts", 2 * n * 4);
+    bind(&work, "y", n * 4);
+    return work;
+}
+
+static Work sum_work(int64_t n) {
+    Work work = { .what = "memory, reading", .desc = { .family = FAMILY_SUMSQ, .n = n } };
+    bind(&work, "x", n * 4);
+    bind(&work, "partials", 4 * div_up(n, SUMSQ_TILE));
+    return work;
+}
+
+static Work launch_work(void) {
+    Work work = { .what = "launches", .desc = { .family = FAMILY_CLEAR, .n = 64 } };
+    bind(&work, "x", 256);
+    return work;
+}
+
+enum { BF16_LARGE, BF16_SHORT, BF16_EXPERTS, FP32_LARGE, FP32_SHORT, FP32_EXPERTS, SUM, REDUCE, LAUNCH, N_WORKS };
+
+static double rate_of(const Work *work, double s) {
+    const KernelDesc *d = &work->desc;
+    return 2.0 * (double)d->rows * (double)d->n * d->k / s;
+}
+
+// From a large product, one with a short contraction and one of experts.
+static CostMatmul products(const Work *large, const Work *brief, const Work *experts, bool on_host) {
+    CostMatmul p = { .flop_per_s = rate_of(large, large->t.best), .evidence = EVIDENCE_measured };
+    p.tile_m = on_host ? 64 : 256;
+    p.tile_n = on_host ? 32 : 128;
+    p.reach = fmin(rate_of(large, large->t.first) / p.flop_per_s, 1);
+    double loss = rate_of(large, large->t.first) / rate_of(brief, brief->t.first); // (k + d) / k over (K + d) / K
+    double k = brief->desc.k, K = large->desc.k;
+    p.depth_k = loss > 1 && loss < K / k ? fmin((loss - 1) * k / (1 - loss * k / K), K) : 0;
+    p.experts_depth_k = p.depth_k;
+    p.experts = fmax(fmin(rate_of(experts, experts->t.first) / rate_of(large, large->t.first), 1), 0.05);
+    return p;
+}
+
+static void make_works(bool on_host, Work *works) {
+    int64_t rows = on_host ? 512 : 8192, n = on_host ? 1024 : 8192, numbers = on_host ? 16 << 20 : 256 << 20;
+    int32_t k = on_host ? 1024 : 8192, experts = 8;
+    for (int i = 0; i < 2; i++) {
+        uint8_t precision = i ? PRECISION_FP32 : PRECISION_BF16;
+        Work *of = works + (i ? FP32_LARGE : BF16_LARGE);
+        of[0] = product_work(i ? "products, fp32" : "products, bf16", precision, rows, 0, n, k);
+        of[1] = product_work(i ? "short products, fp32" : "short products, bf16", precision, rows, 0, n, k / 16);
+        of[2] = product_work(i ? "experts, fp32" : "experts, bf16", precision, rows, experts, n, k);
+    }
+    works[SUM] = sum_work(numbers);
+    works[REDUCE] = reduce_work(numbers / 2);
+    works[LAUNCH] = launch_work();
+}
+
+static Status measure(Lab *lab, Work *works, CostDevice *out) {
+    bool on_host = lab->device->api->on_host;
+    make_works(on_host, works);
+    for (int i = 0; i < N_WORKS; i++) TRY(codegen_kernel(lab->codegen, &works[i].desc, &works[i].kernel));
+    lab->kernels = ARENA_ARRAY(lab->arena, DeviceKernel, lab->plan->n_kernels);
+    TRY(lab->device->api->load(lab->device, lab->plan, NULL, NULL, NULL, lab->kernels));
+    for (int i = 0; i < N_WORKS; i++) TRY(run_work(lab, &works[i]));
+    DeviceInfo info = lab->device->api->info(lab->device);
+    double read = 4.0 * (double)works[SUM].desc.n / works[SUM].t.best;
+    double add = 12.0 * (double)works[REDUCE].desc.n, best = add / works[REDUCE].t.best;
+    *out = (CostDevice){ .name = arena_strdup(lab->arena, info.name ? info.name : lab->options->device),
+                         .arch = arena_strdup(lab->arena, on_host ? "cpu" : info.target + strlen("cuda:")),
+                         .units = info.units,
+                         .memory_bytes = info.memory,
+                         .bytes_per_s = fmax(read, best),
+                         .launch_s = works[LAUNCH].t.first,
+                         .contention = on_host ? 1 : 1.2 };
+    out->stream = fmin(add / works[REDUCE].t.last / out->bytes_per_s, 1);
+    out->adam = out->stream;
+    out->move = 0.7 * out->stream;
+    out->matmul[PRECISION_BF16] = products(&works[BF16_LARGE], &works[BF16_SHORT], &works[BF16_EXPERTS], on_host);
+    out->matmul[PRECISION_FP32] = products(&works[FP32_LARGE], &works[FP32_SHORT], &works[FP32_EXPERTS], on_host);
+    out->sustained = fmin(works[BF16_LARGE].t.first / works[BF16_LARGE].t.last, 1);
+    return OK;
+}
+
+Status measure_device(const MeasureOptions *options, Arena *arena, CostDevice *out) {
+    Lab lab = { .options = options, .arena = arena, .plan = plan_create() };
+    Work *works = ARENA_ARRAY(arena, Work, N_WORKS);
+    Status status = open_lab(&lab);
+    if (status == OK) status = measure(&lab, works, out);
+    close_lab(&lab);
+    return status;
+}

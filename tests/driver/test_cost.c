@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// moec calibrate writes a cluster that can be read; moec reproduce prints what it says.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/spec/spec.h"
+#include "tests/driver/small.h"
+
+static int run(char *const *words) {
+    char *argv[16] = { MOEC_BINARY_DIR "/moec" };
+    int n = 1;
+    for (; *words; words++) argv[n++] = *words;
+    return command_run(argv);
+}
+#define RUN(...) run((char *[]){ __VA_ARGS__, NULL })
+
+static void calibrated(void **state) {
+    (void)state;
+    char *file = path_in(scratch_folder(), "here.lua");
+    expect_exit(0, RUN("calibrate", "--seconds", "0.02", "--name", "this \"one\"", "-o", file));
+    Arena *arena = arena_create();
+    Text error = { 0 };
+    CostCluster c;
+    if (!spec_load_cluster(file, arena, &c, &error)) fail_msg("%s", text_cstr(&error));
+    assert_string_equal(c.name, "this \"one\"");
+    assert_string_equal(c.device.arch, "cpu");
+    assert_int_equal(cost_cluster_devices(&c), 1);
+    assert_int_equal(c.device.evidence[0], EVIDENCE_measured);
+    assert_true(c.device.bytes_per_s > 1e8 && c.device.matmul[PRECISION_FP32].flop_per_s > 1e8);
+    assert_true(c.device.sustained > 0 && c.device.sustained <= 1);
+    CostKernel k = { .class = COST_dense, .precision = PRECISION_FP32, .m = 512, .n = 512, .k = 512, .groups = 1,
+                     .flops = 0x1p28, .bytes = 3 * 0x1p20 };
+    double s = cost_kernel_s(&c.device, &k);
+    assert_true(s >= k.flops / c.device.matmul[PRECISION_FP32].flop_per_s && isfinite(s));
+    arena_destroy(arena);
+    text_finish(&error);
+    assert_int_equal(RUN("calibrate", "--seconds", "none"), 2);
+    expect_error("--seconds: expected seconds above 0, up to 3600, got 'none'");
+    assert_int_equal(RUN("calibrate", "--wrong"), 2);
+    expect_error("unexpected '--wrong'");
+    assert_int_equal(RUN("calibrate", "--device", "toaster"), 2);
+}
+
+// What the model says of OLMo-core 3's published figures without any fit; a change that loses them is seen.
+static void reproduced(void **state) {
+    (void)state;
+    expect_exit(0, RUN("reproduce", "olmo-core-3"));
+    const char *within = strstr(command_output(), " of 11 within 10 %");
+    assert_non_null(within);
+    while (within[-1] != ' ') within--;
+    if (atoi(within) < 10) fail_msg("%s", command_output());
+    assert_int_equal(RUN("reproduce"), 2);
+    expect_error("expected olmo-core-3 or published, got 'nothing'");
+    assert_int_equal(RUN("reproduce", "olmo-core-4"), 2);
+}
+
+static const char head[] =
+    "stack,gpu,spec,args,gpus,precision,batch,microbatch,sequence,params,pp,slots,ep,routing,transport,recompute,"
+    "rows_hidden,params_hidden,tokens_per_s,tflop_per_s,memory_gib,source\n";
+
+static char *table(const char *name, const char *rows) {
+    Text text = { 0 };
+    text_add(&text, head);
+    text_add(&text, rows);
+    char *file = path_in(scratch_folder(), name);
+    write_file(file, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return file;
+}
+
+// Of four rows of a stack two are fitted and two tested; one of another stack has no factor.
+static void published(void **state) {
+    (void)state;
+#define ROW(stack, batch, speed)                                                                   \
+    stack ",b300,tiny,,4,bf16," batch ",4,256,resident,1,1,2,random,rows,cheap,0,1," speed ",,,here\n"
+    char *file = table("four.csv", ROW("a", "64", "1000") ROW("a", "128", "1000") ROW("b", "64", "1000")
+                                       ROW("a", "256", "3000") ROW("a", "512", "2000"));
+    expect_exit(0, RUN("reproduce", "published", "--rows", file));
+    const char *out = command_output();
+    if (!strstr(out, "4 rows, 2 fitted") || !strstr(out, "  2 rows: median") || !strstr(out, "  1 rows: median"))
+        fail_msg("%s", out);
+    file = table("bad.csv", "a,b300\n");
+    assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
+    expect_error("bad.csv:2: expected 22 columns");
+    file = table("odd.csv", "a,b300,tiny,,4,bf16,64,4,256,resident,3,1,2,random,rows,cheap,0,1,1,,,x\n");
+    assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
+    expect_error("line 2: gpus must be a multiple of pp");
+    file = table("machine.csv", "a,c300,tiny,,4,bf16,64,4,256,resident,1,1,2,random,rows,cheap,0,1,1,,,x\n");
+    assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
+    expect_error("no machine 'c300x4'");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calibrated),
+        cmocka_unit_test(reproduced),
+        cmocka_unit_test(published),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
