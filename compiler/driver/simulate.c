@@ -88,6 +88,7 @@ static int make_plans(Simulation *s) {
         if (!strncmp(arch, "sm_", 3)) s->args.target = arena_printf(s->arena, "cuda:%s", arch);
     }
     int result = spec ? plan_args_lower(&s->args, s->arena, &s->stages) : read_plans(s);
+    if (result && spec) s->stages.plans = NULL; // none is left
     if (result) return result;
     s->n = s->stages.layout.pp;
     s->plans = (const Plan *const *)s->stages.plans;

@@ -200,15 +200,16 @@ enum { SHOWN_STAGES = 4 };
 
 void sim_waterfall_print(const Sim *sim, Text *out) {
     double step = (double)sim->step_ps * 1e-12;
-    int32_t shown = sim->n == 1 ? 0 : sim->n < SHOWN_STAGES ? sim->n : SHOWN_STAGES;
+    int32_t shown = sim->n == 1 ? 0 : sim->n < SHOWN_STAGES ? sim->n : SHOWN_STAGES, stages[SHOWN_STAGES];
+    for (int32_t k = 0; k < shown; k++) stages[k] = k < shown / 2 ? k : sim->n - shown + k;
     text_printf(out, "  %-18s %12s %7s", "of the step", "ms", "%");
-    for (int32_t s = 0; s < shown; s++) text_printf(out, "  stage %-3d", s);
+    for (int32_t s = 0; s < shown; s++) text_printf(out, "  stage %-3d", stages[s]);
     text_add(out, "\n");
     for (int kind = 0; kind < N_SIM_KINDS; kind++) {
         double seconds = sim_share_s(sim, kind);
         if (seconds <= 0) continue;
         text_printf(out, "  %-18s %12.3f %7.2f", sim_kind_name(kind), seconds * 1e3, 100 * seconds / step);
-        for (int32_t s = 0; s < shown; s++) text_printf(out, " %10.3f", (double)sim->stage_ps[s][kind] * 1e-9);
+        for (int32_t s = 0; s < shown; s++) text_printf(out, " %10.3f", (double)sim->stage_ps[stages[s]][kind] * 1e-9);
         text_add(out, "\n");
     }
 }

@@ -34,7 +34,7 @@ void sim_picture_end(SimPicture *picture, const Sim *sim);
 // a crossing, a blank a wait for another stage. Ends with a line of these.
 void sim_picture_print(const SimPicture *picture, const Sim *sim, int width, Text *out);
 void sim_picture_svg(const SimPicture *picture, const Sim *sim, const char *title, Text *out);
-// A table: seconds and share of every kind, for the mean of all stages and for each of the first few.
+// A table: milliseconds and share of every kind, for the mean of all stages and for the first and last few.
 void sim_waterfall_print(const Sim *sim, Text *out);
 
 #endif

@@ -117,6 +117,8 @@ static void refused(void **state) {
     expect_exit(0, COMMAND(small.moec, "plan", small.spec, "-o", plan));
     expect_exit(2, COMMAND(small.moec, "simulate"));
     expect_error("hint: moec simulate models/tiny.lua");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "pp=9"));
+    expect_error("the nearest that works");
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--layout", "dp=2"));
     expect_error("is a plan, which has decided how it runs");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=4", "--cluster", "cpux2"));
