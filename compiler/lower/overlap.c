@@ -30,6 +30,7 @@ typedef struct Overlap {
     Place *places;    // of those that come in or move
     uint32_t n_places, cap_places;
     bool *moved;      // by kernel
+    int64_t *live, peak; // [n_before] bytes of act in use at a time; the most
 } Overlap;
 
 static void put(Overlap *o, int32_t after, uint32_t kernel) {
@@ -89,6 +90,21 @@ static int64_t bytes_to(const Lower *l, uint32_t kernel) {
     return l->buffers[l->kernels[kernel].binds[1].buffer].bytes;
 }
 
+static void find_live(Overlap *o) {
+    Lower *l = o->l;
+    o->live = ARENA_ARRAY(l->arena, int64_t, o->n_before + 1);
+    for (uint32_t b = 0; b < l->n_buffers; b++) {
+        const Buffer *buffer = &l->buffers[b];
+        if (buffer->region != REGION_act) continue;
+        o->live[buffer->first] += round_up(buffer->bytes, PLAN_GRAIN);
+        o->live[buffer->last + 1] -= round_up(buffer->bytes, PLAN_GRAIN);
+    }
+    for (int32_t t = 0; t < o->n_before; t++) {
+        if (t) o->live[t] += o->live[t - 1];
+        o->peak = max_i64(o->peak, o->live[t]);
+    }
+}
+
 /* Weights -------------------------------------------------------------------------------------- */
 
 // Gathers of masters of one segment: times, ascending.
@@ -108,22 +124,30 @@ static uint32_t list_crossings(const Overlap *o, int segment, bool gathers, int3
     return n;
 }
 
+// May as many bytes more be in use from `from` until right before `to`? Of sharded weights always.
+static bool fits(const Overlap *o, int segment, int32_t from, int32_t to, int64_t bytes) {
+    for (int32_t t = from; segment == SEGMENT_UPDATE && t < to; t++)
+        if (o->live[t] + bytes > o->peak) return false;
+    return true;
+}
+
 // When the k-th is waited for, later ones start: as many as come to no more bytes than the largest, or one.
 static void split_gathers(Overlap *o, int segment, int32_t *times) {
     Lower *l = o->l;
     int64_t most, ahead = 0;
     uint32_t n = list_crossings(o, segment, true, times, &most), started = 1;
     uint32_t *kernels = ARENA_ARRAY(l->arena, uint32_t, n + 1);
-    if (n < 2) return;
     for (uint32_t k = 0; k < n; k++) kernels[k] = l->order[times[k]];
     for (uint32_t k = 0; k < n; k++) {
         int32_t at = times[k];
-        if (k) {
+        if (k && started > k) {
             put(o, at, wait_of(l, kernels[k]));
             ahead -= bytes_to(l, kernels[k]);
-        }
+        } else started = k + 1; // it is whole
         for (; started < n && (started == k + 1 || ahead + bytes_to(l, kernels[started]) <= most); started++) {
-            ahead += bytes_to(l, kernels[started]);
+            int64_t more = ahead + bytes_to(l, kernels[started]);
+            if (!fits(o, segment, at + 1, times[started], more)) break;
+            ahead = more;
             move(o, at, kernels[started]);
         }
     }
@@ -185,7 +209,7 @@ typedef struct Sums {
     uint32_t n;
     int32_t update, end;    // time of who reads the sums; of the end of microbatches
     int64_t *later;         // [end + 1] most bytes in use from a time on
-    int64_t peak, under_way;
+    int64_t under_way;
     uint32_t started, ended;
 } Sums;
 
@@ -207,21 +231,8 @@ static void find_ready(const Sums *s) {
 }
 
 static void find_room(Sums *s) {
-    Lower *l = s->o->l;
-    int64_t *change = ARENA_ARRAY(l->arena, int64_t, s->o->n_before + 1), live = 0;
-    s->later = ARENA_ARRAY(l->arena, int64_t, s->end + 1);
-    for (uint32_t b = 0; b < l->n_buffers; b++) {
-        const Buffer *buffer = &l->buffers[b];
-        if (buffer->region != REGION_act) continue;
-        change[buffer->first] += round_up(buffer->bytes, PLAN_GRAIN);
-        change[buffer->last + 1] -= round_up(buffer->bytes, PLAN_GRAIN);
-    }
-    for (int32_t t = 0; t < s->o->n_before; t++) {
-        live += change[t];
-        s->peak = max_i64(s->peak, live);
-        if (t < s->end) s->later[t] = live;
-    }
-    for (int32_t t = s->end; t-- > 0;) s->later[t] = max_i64(s->later[t], s->later[t + 1]);
+    s->later = ARENA_ARRAY(s->o->l->arena, int64_t, s->end + 1);
+    for (int32_t t = s->end; t-- > 0;) s->later[t] = max_i64(s->o->live[t], s->later[t + 1]);
 }
 
 static uint32_t add_reduce(Sums *s, const Sum *sum, SegmentKind segment) {
@@ -271,9 +282,9 @@ static bool start_early(Sums *s, Sum *sum, int32_t *at) {
         if (here->repeat && t + 1 < s->end && l->kernels[l->order[t + 1]].repeat == here->repeat) continue;
         SegmentKind segment = (SegmentKind)here->segment;
         while (s->under_way && (s->under_way + bytes > MOST_UNDER_WAY ||
-                                s->later[t + 1] + s->under_way + bytes > s->peak))
+                                s->later[t + 1] + s->under_way + bytes > s->o->peak))
             end_oldest(s, t, segment);
-        if (s->later[t + 1] + bytes > s->peak) continue;
+        if (s->later[t + 1] + bytes > s->o->peak) continue;
         add_exchange(s, sum, segment);
         put(s->o, t, sum->exchange);
         s->under_way += bytes;
@@ -319,6 +330,7 @@ void overlap_crossings(Lower *l) {
     o.moved = ARENA_ARRAY(l->arena, bool, l->n_kernels + 1);
     bool step = l->program == PROGRAM_STEP;
     if (!l->plan->n_buckets) return;
+    find_live(&o);
     for (int segment = 0; segment < N_SEGMENTS && !l->options->no_overlap; segment++) {
         split_gathers(&o, segment, times);
         if (step && segment < SEGMENT_UPDATE) split_exchanges(&o, segment, times);

@@ -8,7 +8,8 @@
 // A message of NCCL's blocks its stream until the other rank takes it, and those of one communicator
 // follow each other. A send that only begins is therefore on a lane of its own per rank and PlanLane it goes
 // to, behind what the device was given before it, with a communicator of its own; a receive is in the
-// device's order. So a pipeline's ranks wait for each other only where the plan has them receive.
+// device's order. So a pipeline's ranks wait for each other only where the plan has them receive. A gather or an
+// exchange that only begins is on a lane for all of these, with communicators for them.
 #include "runtime/comm/nccl.h"
 
 #include <stdio.h>
@@ -139,13 +140,16 @@ Status nccl_stream(NcclRank *r, const DeviceLane *lane, NcclStream *out) {
     return OK;
 }
 
+static Status gather_on(NcclRank *r, NcclComm with, NcclStream stream, const void *from, void *to, int64_t bytes) {
+    return nccl_begun(r, with, r->api->gather(from, to, (size_t)bytes, NCCL_INT8, with, stream));
+}
+
 static Status nccl_gather(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
     NcclRank *r = rank_of(comm);
-    NcclComm with = r->groups[group];
     NcclStream stream;
     nccl_at(r, "gather", group);
     TRY(nccl_stream(r, NULL, &stream));
-    return nccl_begun(r, with, r->api->gather(from, to, (size_t)bytes, NCCL_INT8, with, stream));
+    return gather_on(r, r->groups[group], stream, from, to, bytes);
 }
 
 static Status nccl_barrier(Comm *comm, PlanGroup group) {
@@ -162,20 +166,24 @@ static bool is_fine(NcclResult result) {
     return result == NCCL_OK || result == NCCL_IN_PROGRESS;
 }
 
-static Status nccl_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
-    NcclRank *r = rank_of(comm);
-    NcclComm with = r->groups[group];
-    NcclStream stream;
-    nccl_at(r, "exchange", group);
-    TRY(nccl_stream(r, NULL, &stream));
+static Status exchange_on(NcclRank *r, NcclComm with, NcclStream stream, int n, const void *from, void *to,
+                          int64_t bytes) {
     NcclResult result = r->api->group_start();
-    for (int i = 0, n = comm_members(comm, group); i < n && is_fine(result); i++) {
+    for (int i = 0; i < n && is_fine(result); i++) {
         result = r->api->send((const char *)from + i * bytes, (size_t)bytes, NCCL_INT8, i, with, stream);
         if (is_fine(result))
             result = r->api->recv((char *)to + i * bytes, (size_t)bytes, NCCL_INT8, i, with, stream);
     }
     NcclResult ended = r->api->group_end();
     return nccl_begun(r, with, is_fine(result) ? ended : result);
+}
+
+static Status nccl_exchange(Comm *comm, PlanGroup group, const void *from, void *to, int64_t bytes) {
+    NcclRank *r = rank_of(comm);
+    NcclStream stream;
+    nccl_at(r, "exchange", group);
+    TRY(nccl_stream(r, NULL, &stream));
+    return exchange_on(r, r->groups[group], stream, comm_members(comm, group), from, to, bytes);
 }
 
 static Status nccl_blocks(Comm *comm, PlanGroup group, const void *from, const int64_t *out, void *to,
@@ -226,6 +234,21 @@ static NcclTicket *take_ticket(NcclRank *r) {
     return ticket;
 }
 
+static void keep_ticket(NcclRank *r, void **ticket) {
+    NcclTicket *taken = take_ticket(r);
+    taken->next = r->tickets;
+    r->tickets = taken;
+    *ticket = taken;
+}
+
+// What the lane is given next comes behind all that the device was given before.
+static Status fork_lane(NcclRank *r, DeviceLane **lane) {
+    Device *device = r->base.device;
+    if (!*lane) TRY(device->api->lane(device, lane));
+    TRY(device->api->mark(device, NULL, &r->fork));
+    return device->api->after(device, *lane, r->fork);
+}
+
 static Status nccl_send(Comm *comm, int rank, PlanLane lane, const void *from, int64_t bytes,
                         void **ticket) {
     enum { THERE = 1 }; // in a communicator of messages, the sender is 0
@@ -236,24 +259,19 @@ static Status nccl_send(Comm *comm, int rank, PlanLane lane, const void *from, i
     if (at < 0 || !r->to[at]) return no_message(comm, comm->rank, rank);
     snprintf(r->call, sizeof r->call, "send to rank %d", rank);
     TRY(nccl_stream(r, NULL, &stream));
-    if (!r->lanes[at]) TRY(device->api->lane(device, &r->lanes[at]));
-    TRY(device->api->mark(device, NULL, &r->fork));
-    TRY(device->api->after(device, r->lanes[at], r->fork));
+    TRY(fork_lane(r, &r->lanes[at]));
     TRY(nccl_stream(r, r->lanes[at], &stream));
     TRY(nccl_begun(r, r->to[at],
                    r->api->send(from, (size_t)bytes, NCCL_INT8, THERE, r->to[at], stream)));
-    NcclTicket *taken = take_ticket(r);
-    taken->next = r->tickets;
-    r->tickets = taken;
-    *ticket = taken;
-    return device->api->mark(device, r->lanes[at], &taken->mark);
+    keep_ticket(r, ticket);
+    return device->api->mark(device, r->lanes[at], &r->tickets->mark);
 }
 
 static Status nccl_sent(Comm *comm, void *ticket) {
     NcclRank *r = rank_of(comm);
     NcclTicket *taken = ticket, **at = &r->tickets;
     while (*at && *at != taken) at = &(*at)->next;
-    if (!*at) return status_fail(ERR_INTERNAL, "internal error: a send waited for twice");
+    if (!*at) return status_fail(ERR_INTERNAL, "internal error: what has begun is waited for twice");
     *at = taken->next;
     taken->next = r->spare;
     r->spare = taken;
@@ -271,6 +289,27 @@ static Status nccl_recv(Comm *comm, int rank, PlanLane lane, void *to, int64_t b
     TRY(nccl_stream(r, NULL, &stream));
     return nccl_begun(r, r->from[at],
                       r->api->recv(to, (size_t)bytes, NCCL_INT8, THERE, r->from[at], stream));
+}
+
+/* Calls that only begin ------------------------------------------------------------------------- */
+
+static Status nccl_begin(Comm *comm, PlanGroup group, PlanOp op, const void *from, void *to, int64_t bytes,
+                         void **ticket) {
+    NcclRank *r = rank_of(comm);
+    NcclComm with = r->behind[group];
+    NcclStream stream;
+    int n = comm_members(comm, group);
+    if (!with)
+        return status_fail(ERR_INTERNAL, "internal error: a call over %s begins, and NCCL knows of none",
+                           plan_group_name(group));
+    nccl_at(r, op == PLAN_gather ? "gather beside" : "exchange beside", group);
+    TRY(nccl_stream(r, NULL, &stream));
+    TRY(fork_lane(r, &r->beside));
+    TRY(nccl_stream(r, r->beside, &stream));
+    if (op == PLAN_gather) TRY(gather_on(r, with, stream, from, to, bytes));
+    else TRY(exchange_on(r, with, stream, n, from, to, bytes));
+    keep_ticket(r, ticket);
+    return comm->device->api->mark(comm->device, r->beside, &r->tickets->mark);
 }
 
 /* Life ----------------------------------------------------------------------------------------- */
@@ -301,6 +340,8 @@ static const CommApi nccl_transport = {
     .barrier = nccl_barrier,
     .gather = nccl_gather,
     .exchange = nccl_exchange,
+    .begin = nccl_begin,
+    .ended = nccl_sent,
     .blocks = nccl_blocks,
     .node = nccl_node,
     .send = nccl_send,

@@ -14,7 +14,7 @@ typedef struct NcclShared { // a window
     bool shown;           // to the others
 } NcclShared;
 
-typedef struct NcclTicket { // a send under way
+typedef struct NcclTicket { // a send, or a call that has only begun, under way
     struct NcclTicket *next;
     DeviceMark *mark;
 } NcclTicket;
@@ -26,6 +26,10 @@ typedef struct NcclRank {
     int version;
     PlanMesh made;                    // of the communicators
     NcclComm world, groups[N_GROUPS]; // of equal members: the same one
+    // Of calls that only begin, on a lane of the device beside its own: one for each group that may make such;
+    // NULL: it has one member, or makes none.
+    NcclComm behind[N_GROUPS];
+    DeviceLane *beside;
     NcclComm *owned;                  // all but `world`, in the order they were made
     int n_owned;
     // [stages][N_LANES]; NULL: no messages there. What goes one way between two ranks on one lane has a

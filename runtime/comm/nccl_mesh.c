@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-// A send that waits to be taken holds as many of the GPU's multiprocessors.
-enum { MESSAGE_CTAS = 4 };
+// A send that waits to be taken holds as many of the GPU's multiprocessors; a call beside kernels as many.
+enum { MESSAGE_CTAS = 4, BEHIND_CTAS = 8 };
 
 static NcclConfig settings(void) {
     return (NcclConfig){ .size = sizeof(NcclConfig), .magic = NCCL_CONFIG_MAGIC,
@@ -41,8 +41,9 @@ static Status own(NcclRank *r, NcclComm comm, NcclResult result) {
 }
 
 // Ranks of one color get a communicator, ordered by key; the others get none.
-static Status split(NcclRank *r, int color, int key, NcclComm *out) {
+static Status split(NcclRank *r, int color, int key, int most_ctas, NcclComm *out) {
     NcclConfig config = settings();
+    config.max_ctas = most_ctas;
     *out = NULL;
     TRY(nccl_begun(r, r->world, r->api->split(r->world, color, key, out, &config)));
     return own(r, *out, NCCL_IN_PROGRESS);
@@ -68,8 +69,21 @@ static Status make_group(NcclRank *r, PlanGroup group) {
         return OK;
     }
     nccl_at(r, "a communicator", group);
-    return split(r, comm_world_rank(comm, group, 0), comm_member(comm, group),
+    return split(r, comm_world_rank(comm, group, 0), comm_member(comm, group), NCCL_UNSET,
                  &r->groups[group]);
+}
+
+// Stages may differ in what their plans begin, so the mesh decides: groups over which parameters are shared.
+static Status make_behind(NcclRank *r, PlanGroup group, PlanGroup other) {
+    const Comm *comm = &r->base;
+    if (comm_members(comm, group) == 1) return OK;
+    if (r->behind[other] && same_members(comm, group, other)) {
+        r->behind[group] = r->behind[other];
+        return OK;
+    }
+    nccl_at(r, "a communicator for calls that only begin", group);
+    return split(r, comm_world_rank(comm, group, 0), comm_member(comm, group), BEHIND_CTAS,
+                 &r->behind[group]);
 }
 
 /* Messages ------------------------------------------------------------------------------------- */
@@ -165,6 +179,8 @@ static Status meet_stages(NcclRank *r) {
 static Status make_groups(NcclRank *r) {
     size_t places = (size_t)comm_members(&r->base, GROUP_pp) * N_LANES;
     for (int group = 0; group < N_GROUPS; group++) TRY(make_group(r, (PlanGroup)group));
+    TRY(make_behind(r, GROUP_dp, GROUP_dp));
+    TRY(make_behind(r, GROUP_edp, GROUP_dp));
     r->to = memory_alloc(places * sizeof *r->to);
     r->from = memory_alloc(places * sizeof *r->from);
     r->lanes = memory_alloc(places * sizeof *r->lanes);
@@ -181,6 +197,7 @@ void nccl_drop_groups(NcclRank *r) {
     r->lanes = NULL;
     r->n_owned = 0;
     memset(r->groups, 0, sizeof r->groups);
+    memset(r->behind, 0, sizeof r->behind);
 }
 
 static Status make_words(NcclRank *r) {
@@ -204,6 +221,7 @@ void nccl_meet_device(NcclRank *r) {
     int places = comm_members(&r->base, GROUP_pp) * N_LANES;
     r->device = r->base.device;
     r->fork = NULL;
+    r->beside = NULL;
     for (int i = 0; r->lanes && i < places; i++) r->lanes[i] = NULL;
     free_tickets(&r->tickets);
     free_tickets(&r->spare);

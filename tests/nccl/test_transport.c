@@ -80,6 +80,20 @@ static void run_group(Rank *r, bool graph) {
     }
 }
 
+// Its gather and its exchange begin and are waited for.
+static void run_halves(Rank *r, bool graph) {
+    float y[RUNS][4];
+    Plan *plan = sample_ranks(1, r->n, 0);
+    sample_begun(plan, plan_program(plan, "eval"));
+    run_plan(r, plan, graph, y);
+    for (int run = 0; run < RUNS; run++) {
+        float want[4] = { 0 };
+        for (int j = 0; j < r->n; j++)
+            want[j % 4] += (float)token(r->rank / 4, run, r->rank % 4) * (float)(1 + j);
+        CHECK(!memcmp(y[run], want, sizeof want));
+    }
+}
+
 static void run_stages(Rank *r, bool graph) {
     float y[RUNS][4];
     int dp = r->n / 2, stage = r->rank / dp;
@@ -102,6 +116,7 @@ static void run_remote(Rank *r, bool graph) {
     static void name##_walked(Rank *r) { run_##name(r, false); }                                   \
     static void name##_recorded(Rank *r) { run_##name(r, true); }
 PLAN_TEST(group)
+PLAN_TEST(halves)
 PLAN_TEST(stages)
 PLAN_TEST(remote)
 
@@ -112,6 +127,14 @@ static void test_group(void **state) {
     run_ranks(3, false, group_walked);
     run_ranks(3, false, group_recorded);
     run_ranks(2, true, group_walked);
+}
+
+static void test_halves(void **state) {
+    (void)state;
+    if (!has_nvrtc()) skip();
+    run_ranks(3, false, halves_walked);
+    run_ranks(3, false, halves_recorded);
+    run_ranks(2, true, halves_walked);
 }
 
 static void test_stages(void **state) {
@@ -269,7 +292,7 @@ int main(void) {
         cmocka_unit_test(test_group),   cmocka_unit_test(test_stages),  cmocka_unit_test(test_remote),
         cmocka_unit_test(test_groups),  cmocka_unit_test(test_windows), cmocka_unit_test(test_gone),
         cmocka_unit_test(test_wedged),  cmocka_unit_test(test_watched), cmocka_unit_test(test_differs),
-        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_halves),
     };
     return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);
 }

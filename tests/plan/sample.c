@@ -570,3 +570,37 @@ Plan *sample_rounds(int microbatches) {
     sample_finish(plan);
     return plan;
 }
+
+void sample_begun(Plan *plan, PlanProgram *program) {
+    uint32_t n = program->n_instrs, to = 0, *start = arena_alloc(plan->arena, (n + 1) * sizeof *start);
+    PlanInstr *instrs = arena_alloc(plan->arena, 2 * n * sizeof *instrs);
+    for (uint32_t i = 0; i < n; i++) {
+        PlanInstr instr = program->instrs[i];
+        bool halves = instr.group == GROUP_dp && (instr.op == PLAN_gather || instr.op == PLAN_exchange);
+        start[i] = to;
+        instrs[to++] = instr;
+        if (!halves) continue;
+        instrs[to - 1].half = HALF_start;
+        instr.half = HALF_wait;
+        instr.operands = program->n_operands;
+        for (uint32_t k = 0; k < 2; k++)
+            *ARENA_PUSH(plan->arena, program->operands, program->n_operands, program->cap_operands) =
+                program->operands[instrs[to - 1].operands + k];
+        program->operands[instr.operands + 1].mode = OPERAND_INPLACE;
+        instrs[to++] = instr;
+    }
+    start[n] = to;
+    program->instrs = instrs;
+    program->n_instrs = program->cap_instrs = to;
+    for (uint32_t i = 0; i < program->n_segments; i++) {
+        PlanSegment *segment = &program->segments[i];
+        uint32_t end = start[segment->first + segment->n];
+        segment->first = (int32_t)start[segment->first];
+        segment->n = (int32_t)end - segment->first;
+    }
+    for (uint32_t i = 0; i < program->n_buffers; i++) {
+        PlanBuffer *buffer = &program->buffers[i];
+        buffer->first = (int32_t)start[buffer->first];
+        buffer->last = (int32_t)start[buffer->last + 1] - 1;
+    }
+}

@@ -40,6 +40,8 @@ void sample_halves(Plan *plan);
 //   the weight 1 + j, what member j gave this one;
 // - pp of 2: stage 0 sends its numbers to stage 1, which sends twice of them back; y is what was received.
 Plan *sample_ranks(int pp, int dp, int stage);
+// Gathers and exchanges of group dp become a start and, right behind it, a wait.
+void sample_begun(Plan *plan, PlanProgram *program);
 // A plan of two ranks of ep that read and write each other's memory: tokens [4] to y [4], over two segments
 // a microbatch. With x0, x1 the numbers of rank 0 and 1, rank m ends with
 // 5 * (x0 + 10 * x1) + x0 * (1 + m) + x1 * (1 + m).

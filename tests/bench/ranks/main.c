@@ -4,7 +4,7 @@
 // other, from the plan and counted; memory, from the plan and touched. table.lua makes tables of it.
 //
 //   moec-layouts SPEC LAYOUT [key=value...] [--microbatches N] [--steps N] [--precision fp32|bf16]
-//                [--routing learned|uniform|random] [--link BYTES/S]
+//                [--routing learned|uniform|random] [--link BYTES/S] [--overlap yes|no]
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,6 +20,7 @@ typedef struct Run {
     SpecArg args[MOST_ARGS];
     int n_args, microbatches, steps;
     uint8_t precision, routing;
+    bool no_overlap; // what crosses ranks does so alone
     double link;
     Comm *comm;
     Plan *plan;
@@ -49,11 +50,12 @@ static int word_of(const char *text, const char *const *words, int n) {
 
 static void read_option(Run *run, const char *flag, const char *value) {
     static const char *const routings[] = { "learned", "uniform", "random" };
-    static const char *const types[] = { "fp32", "bf16" };
+    static const char *const types[] = { "fp32", "bf16" }, *const answers[] = { "yes", "no" };
     if (!strcmp(flag, "--microbatches")) run->microbatches = atoi(value);
     else if (!strcmp(flag, "--steps")) run->steps = atoi(value);
     else if (!strcmp(flag, "--link")) run->link = atof(value);
     else if (!strcmp(flag, "--routing")) run->routing = (uint8_t)word_of(value, routings, 3);
+    else if (!strcmp(flag, "--overlap")) run->no_overlap = word_of(value, answers, 2);
     else if (!strcmp(flag, "--precision"))
         run->precision = word_of(value, types, 2) ? PRECISION_BF16 : PRECISION_OPEN;
     else give_up("unknown option");
@@ -92,7 +94,8 @@ static void make_plan(Run *run, Arena *arena) {
                           .batch = (int64_t)run->microbatches * layout.dp * layout.microbatch * model->sequence };
     must(layout_check(&layout, model, &checked));
     LowerOptions options = { .microbatch = layout.microbatch, .microbatches = run->microbatches,
-                             .precision = run->precision, .layout = &layout };
+                             .precision = run->precision, .no_overlap = run->no_overlap,
+                             .layout = &layout };
     options.programs[PROGRAM_STEP] = true;
     run->plan = lower_model(model, &options);
     if (!run->plan) give_up(model->diag.message);
