@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export MOEC_CACHE_DIR=${MOEC_CACHE_DIR:-$build/test-cache}
 cd "$source"
-ranks() { local n=$1; shift; tests/mpirun.sh "$build" "$n" "$@"; }
+ranks() { local n=$1; shift; tests/mpirun.sh "$build" "$n" "$@" </dev/null; } # mpirun would take the rows
 ranks 1 true >/dev/null || exit 77
 
 # world N LAYOUT OUT [option...]
@@ -48,6 +48,8 @@ done <<'END'
 2 dp=2,params=fsdp
 4 dp=4
 4 dp=4,ep=4
+4 dp=4,ep=4,transport=blocks
+4 dp=4,ep=4,transport=blocks,node=2
 4 dp=4,ep=2
 4 dp=4,ep=2,recompute=none
 4 dp=4,ep=2,recompute=block
@@ -68,6 +70,7 @@ done <<'END'
 4 pp=2,dp=2,ep=2,recompute=block
 8 dp=8
 8 dp=8,ep=8
+8 dp=8,ep=8,transport=blocks,node=2
 8 dp=8,ep=4
 8 pp=4,dp=2
 8 pp=2,dp=4,schedule=interleaved,slots=2

@@ -25,7 +25,8 @@ LUA
 
 RANDOM=${MOEC_GRIEF_SEED:-1}
 fail() { echo "$*"; cat "$work/log"; exit 1; }
-layouts=(dp=4 dp=2 dp=4,ep=2 dp=2,ep=2 dp=3,params=fsdp pp=2 pp=2,dp=2,ep=2)
+layouts=(dp=4 dp=2 dp=4,ep=2 dp=2,ep=2 dp=3,params=fsdp pp=2 pp=2,dp=2,ep=2
+         dp=4,ep=4,transport=blocks,node=2 dp=2,ep=2,transport=blocks)
 ranks_of() {
     local pp=1 dp=1
     [[ $1 =~ pp=([0-9]+) ]] && pp=${BASH_REMATCH[1]}
