@@ -15,7 +15,7 @@ typedef struct CostChoice {
     uint8_t precision;            // PRECISION_BF16, PRECISION_MXFP8 (known to the model only), PRECISION_FP32
     uint8_t recompute;            // LayoutRecompute
     uint8_t transport;            // LayoutTransport
-    uint8_t params, expert_params; // LayoutParams: fsdp gathers into transient memory
+    uint8_t params, expert_params; // LayoutParams: what fsdp gathers is in transient_bytes
     uint8_t routing;              // CostRouting
     double capacity;              // 0: the spec's
 } CostChoice;
@@ -33,6 +33,7 @@ typedef struct CostPart {
     double s[N_COST_PASSES][N_COST_CLASSES]; // kernels of one microbatch, at the busiest rank's load
     double imbalance_s[N_COST_PASSES];       // of these, what even loads would not take
     double rows_s[N_COST_PASSES];            // dispatch and combine, nothing hidden
+    double packs_s;                          // of a microbatch: packing what is gathered, adding up what was exchanged; not in s
     double flops;                            // of the model, of one microbatch, forward and backward
     // Memory, of activations [0] and of what other ranks reach [1] (regions act and sym): what a microbatch keeps
     // between forward and backward; and the most that lives besides all saves up to this part, while a
@@ -71,6 +72,7 @@ typedef struct CostStack {
     double gradient;           // 4; divided where sharded
     double weight;             // what kernels read, per order, of matrices: 2 in bf16
     int32_t orders;            // 2
+    bool packs;                // what is gathered is packed, what is exchanged added up, by kernels
     double other;              // what kernels read of other parameters: 4
     double gathered, exchanged; // bytes a number that cross ranks: weights 4, gradients 4
     double accumulated;        // of memory, each microbatch: 0 where products add to gradients; gradients that are
@@ -82,13 +84,11 @@ extern const CostStack cost_stack_moec; // bf16
 
 // Bytes of parameters of a part that lie on a rank all the time (docs/layouts.md, "Where parameters live").
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);
-// Bytes that a fsdp part has gathered while it is used (also in transient_bytes' place, added to it).
-int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice);
 // Seconds that parameters of a part take on one rank, nothing hidden.
 typedef struct CostState {
     double step_s;       // crossing ranks, once a step (resident)
     double microbatch_s; // crossing ranks, each time a microbatch passes forward and backward (fsdp)
-    double work_s;       // of memory, each of these times: packing what was gathered, adding gradients apart
+    double work_s;       // of memory, each of these times: packs_s, adding gradients apart
     double optimizer_s;  // of memory, once a step
 } CostState;
 CostState cost_state(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
@@ -104,7 +104,7 @@ typedef struct CostStep {
     double rows_s, params_s, send_s; // exposed: rows to and from experts; parameters and gradients; stages
     double optimizer_s, bubble_s;
     double flops;                   // of the model, all ranks
-    int64_t state_bytes, moving_bytes; // of the fullest stage: parameters; activations, window, gathered
+    int64_t state_bytes, moving_bytes; // of the fullest stage: parameters; all else
     int32_t fullest;
 } CostStep;
 

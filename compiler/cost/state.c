@@ -4,7 +4,7 @@
 
 #include "compiler/cost/profile.h"
 
-const CostStack cost_stack_moec = { .name = "moec", .master = 12, .gradient = 4, .weight = 2, .orders = 2,
+const CostStack cost_stack_moec = { .name = "moec", .master = 12, .gradient = 4, .weight = 2, .orders = 2, .packs = true,
                                     .other = 4, .gathered = 4, .exchanged = 4, .shard_traffic = 36,
                                     .whole_traffic = 16 };
 
@@ -33,15 +33,6 @@ int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const Cos
     return (int64_t)ceil(bytes);
 }
 
-int64_t cost_gathered_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice) {
-    double bytes = 0, weight = weight_bytes(stack, choice);
-    if (choice->params)
-        bytes += part->dense_matrix * (stack->gathered + weight) + part->dense_other * stack->gathered;
-    if (choice->expert_params)
-        bytes += part->expert_matrix * (stack->gathered + weight) + part->expert_other * stack->gathered;
-    return (int64_t)ceil(bytes);
-}
-
 static void add_group(const CostCluster *cluster, const CostStack *stack, double numbers, bool fsdp,
                       CostGroup group, CostState *s) {
     if (numbers <= 0) return;
@@ -51,8 +42,7 @@ static void add_group(const CostCluster *cluster, const CostStack *stack, double
     double ranks = group.members > 1 ? group.members : 1, stream = device->bytes_per_s * device->stream;
     bool divided = fsdp && ranks > 1;
     if (divided) {
-        s->microbatch_s += 2 * gather + exchange; // and packed, for forward and for backward
-        s->work_s += 2 * numbers * (stack->gathered + stack->weight) / stream;
+        s->microbatch_s += 2 * gather + exchange;
     } else {
         s->step_s += gather + exchange;
         s->work_s += numbers * stack->accumulated / stream;
@@ -63,7 +53,7 @@ static void add_group(const CostCluster *cluster, const CostStack *stack, double
 
 CostState cost_state(const CostCluster *cluster, const CostStack *stack, const CostPart *part,
                      const CostChoice *choice, int32_t dp) {
-    CostState s = { 0 };
+    CostState s = { .work_s = stack->packs ? part->packs_s : 0 };
     int32_t ep = choice->ep > 0 ? choice->ep : 1;
     add_group(cluster, stack, part->dense_matrix + part->dense_other, choice->params, (CostGroup){ dp, 1 }, &s);
     add_group(cluster, stack, part->expert_matrix + part->expert_other, choice->expert_params,

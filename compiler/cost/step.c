@@ -9,7 +9,6 @@ typedef struct Stage { // of a rank of the pipeline, all its chunks
     CostStep of; // per microbatch, but optimizer_s and the seconds once a step
     double once_params_s;
     int64_t state_bytes;
-    int64_t gathered_bytes;
     CostPart *parts;
     int32_t n_parts;
 } Stage;
@@ -59,7 +58,6 @@ static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const
     stage->once_params_s += state.step_s;
     stage->of.optimizer_s += state.optimizer_s;
     stage->state_bytes += cost_state_bytes(s->stack, part, choice, dp);
-    stage->gathered_bytes = max_i64(stage->gathered_bytes, cost_gathered_bytes(s->stack, part, choice));
     stage->parts[stage->n_parts++] = *part;
 }
 
@@ -104,8 +102,7 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
         fill += stage->fill_s;
         double busy = m * stage->microbatch_s + stage->once_s - stage->fill_s / v;
         if (busy > slowest) slowest = busy, of = stage;
-        int64_t moving = cost_stage_bytes(stage->parts, stage->n_parts, in_flight(l, i, microbatches)) +
-                         stage->gathered_bytes;
+        int64_t moving = cost_stage_bytes(stage->parts, stage->n_parts, in_flight(l, i, microbatches));
         if (stage->state_bytes + moving <= out->state_bytes + out->moving_bytes) continue;
         out->state_bytes = stage->state_bytes;
         out->moving_bytes = moving;

@@ -294,6 +294,10 @@ static int32_t probe_layer(const Lower *l, uint32_t node) {
 
 static uint8_t grows_by(const Lower *l, const Buffer *buffer) {
     const Type *type = model_type(l->m, buffer->node);
+    const Kernel *writer = &l->kernels[buffer->writer - 1];
+    bool experts = writer->op == PLAN_launch ? writer->desc.family == FAMILY_PACK && writer->desc.experts > 0
+                                             : writer->group == GROUP_edp;
+    if (experts && buffer->kind != BUFFER_VALUE) return ROW_E; // weights, gathered and packed
     switch (buffer->kind) {
     case BUFFER_ROW_OF_SLOT: return ROW_T;
     case BUFFER_SLOT_OF_ROW: return ROW_R;
@@ -304,6 +308,14 @@ static uint8_t grows_by(const Lower *l, const Buffer *buffer) {
     }
     if (type->row == ROW_T && buffer->dims[0] != l->tokens) return ROW_NONE; // pieces of rows
     return type->row;
+}
+
+static bool reads_across(const Lower *l, const Kernel *k, PlanGroup group) {
+    for (uint32_t i = 0; i < k->n_binds; i++) {
+        uint32_t writer = l->buffers[k->binds[i].buffer].writer;
+        if (writer && l->kernels[writer - 1].op != PLAN_launch && l->kernels[writer - 1].group == group) return true;
+    }
+    return false;
 }
 
 static void report_kernels(const Lower *l, const LowerProbe *probe) {
@@ -318,6 +330,7 @@ static void report_kernels(const Lower *l, const LowerProbe *probe) {
                            .backward = backward,
                            .again = backward && node >= l->first_again && node < l->end_again,
                            .weights = k->desc.family == FAMILY_MATMUL_W || k->desc.family == FAMILY_EMBED_W,
+                           .experts = reads_across(l, k, GROUP_edp),
                            .trips = k->repeat ? l->repeats[k->repeat - 1].trip : 1,
                            .time = k->time };
         probe->kernel(probe->user, &at);

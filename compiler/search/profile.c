@@ -14,11 +14,12 @@
 
 #include "compiler/kernel/kernel.h"
 
-typedef struct Grows { double stays, tokens, rows; } Grows; // bytes of the probe
+typedef struct Grows { double stays, tokens, rows, experts; } Grows; // bytes of the probe
 
 typedef struct PartKernel {
     CostKernel kernel;
     uint8_t pass, rows; // CostPass; RowKind
+    bool packs;
     double trips, weights; // weights: of its bytes, what does not grow
 } PartKernel;
 
@@ -37,7 +38,7 @@ typedef struct Probe {
     double rows;      // of experts, on this rank
 } Probe;
 
-enum { KEYS = 2 * 3 * 2 }; // fp32 or bf16; recomputation; experts elsewhere or here
+enum { KEYS = 2 * 3 * 2 * 4 }; // fp32 or bf16; recomputation; experts elsewhere or here; what is gathered
 
 typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
 
@@ -64,20 +65,23 @@ typedef struct Seen {
     CostKernel *costs;
     uint8_t *rows;
     double *weights;
-    uint32_t n_kernels, cap_kernels, cap_costs, n_costs, cap_rows, n_rows, cap_weights, n_weights;
+    uint8_t *packs;
+    uint32_t n_packs, cap_packs, n_kernels, cap_kernels, cap_costs, n_costs, cap_rows, n_rows, cap_weights, n_weights;
     ProbeBuffer *buffers;
     uint32_t n_buffers, cap_buffers;
     double expert_rows;
 } Seen;
 
-static uint8_t rows_of(const KernelDesc *d) {
+static uint8_t rows_of(const ProbeKernel *kernel) {
+    const KernelDesc *d = kernel->desc;
     switch (d->family) {
     case FAMILY_ROW: return d->body.row;
     case FAMILY_MATMUL:
     case FAMILY_MATMUL_T:
     case FAMILY_MATMUL_W: return d->experts ? ROW_R : ROW_T;
     case FAMILY_SEGMENT_SUM: return d->experts ? ROW_R : ROW_T;
-    case FAMILY_PACK:
+    case FAMILY_PACK: return d->experts ? ROW_E : ROW_NONE;
+    case FAMILY_REDUCE: return kernel->experts ? ROW_E : ROW_NONE;
     case FAMILY_CLEAR: return ROW_NONE;
     default: return ROW_T;
     }
@@ -94,11 +98,13 @@ static void see_kernel(void *user, const ProbeKernel *kernel) {
     Seen *s = user;
     CostKernel cost;
     cost_of_kernel(kernel->desc, 1, &cost);
-    if (kernel->desc->family != FAMILY_ROW && kernel->desc->experts && rows_of(kernel->desc) == ROW_R)
+    if (kernel->desc->family != FAMILY_ROW && kernel->desc->experts && rows_of(kernel) == ROW_R)
         s->expert_rows = fmax(s->expert_rows, (double)kernel->desc->rows);
     *ARENA_PUSH(s->scratch, s->kernels, s->n_kernels, s->cap_kernels) = *kernel;
     *ARENA_PUSH(s->scratch, s->costs, s->n_costs, s->cap_costs) = cost;
-    *ARENA_PUSH(s->scratch, s->rows, s->n_rows, s->cap_rows) = rows_of(kernel->desc);
+    *ARENA_PUSH(s->scratch, s->rows, s->n_rows, s->cap_rows) = rows_of(kernel);
+    *ARENA_PUSH(s->scratch, s->packs, s->n_packs, s->cap_packs) =
+        kernel->desc->family == FAMILY_PACK || kernel->desc->family == FAMILY_REDUCE;
     *ARENA_PUSH(s->scratch, s->weights, s->n_weights, s->cap_weights) = weights_of(kernel->desc, &cost);
 }
 
@@ -111,18 +117,27 @@ static void grow(Grows *to, const ProbeBuffer *b, double sign) {
     double bytes = sign * (double)b->bytes;
     if (b->rows == ROW_T || b->rows == ROW_S) to->tokens += bytes;
     else if (b->rows == ROW_R) to->rows += bytes;
+    else if (b->rows == ROW_E) to->experts += bytes;
     else to->stays += bytes;
+}
+
+static void add_grows(Grows *to, const Grows *more, double sign) {
+    to->stays += sign * more->stays;
+    to->tokens += sign * more->tokens;
+    to->rows += sign * more->rows;
+    to->experts += sign * more->experts;
 }
 
 static void keep_moment(Arena *arena, Moments *m, Grows g) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < m->n; i++) {
         const Grows *o = &m->items[i];
-        if (o->stays >= g.stays && o->tokens >= g.tokens && o->rows >= g.rows) return;
+        if (o->stays >= g.stays && o->tokens >= g.tokens && o->rows >= g.rows && o->experts >= g.experts) return;
     }
     for (uint32_t i = 0; i < m->n; i++) {
         Grows o = m->items[i];
-        if (!(g.stays >= o.stays && g.tokens >= o.tokens && g.rows >= o.rows)) m->items[n++] = o;
+        if (!(g.stays >= o.stays && g.tokens >= o.tokens && g.rows >= o.rows && g.experts >= o.experts))
+            m->items[n++] = o;
     }
     m->n = n;
     *ARENA_PUSH(arena, m->items, m->n, m->cap) = g;
@@ -156,9 +171,7 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
         int32_t part = part_of(p, layer);
         if (part >= 0) probe->parts[part].saved[region] = saved[layer + 2];
     }
-    for (int32_t i = 1; i < n_layers + 3; i++)
-        saved[i].stays += saved[i - 1].stays, saved[i].tokens += saved[i - 1].tokens,
-            saved[i].rows += saved[i - 1].rows;
+    for (int32_t i = 1; i < n_layers + 3; i++) add_grows(&saved[i], &saved[i - 1], 1);
     Grows *change = ARENA_ARRAY(s->scratch, Grows, end + 1);
     for (uint32_t i = 0; i < s->n_buffers; i++) {
         const ProbeBuffer *b = &s->buffers[i];
@@ -170,12 +183,12 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
     int32_t t = 0;
     for (uint32_t i = 0; i < s->n_kernels; i++) {
         for (; t <= s->kernels[i].time; t++)
-            live.stays += change[t].stays, live.tokens += change[t].tokens, live.rows += change[t].rows;
+            add_grows(&live, &change[t], 1);
         int32_t part = part_of(p, s->kernels[i].layer);
         if (part < 0) continue;
-        const Grows *before = &saved[s->kernels[i].layer + 1];
-        keep_moment(p->arena, &probe->parts[part].moments[region],
-                    (Grows){ live.stays - before->stays, live.tokens - before->tokens, live.rows - before->rows });
+        Grows here = live;
+        add_grows(&here, &saved[s->kernels[i].layer + 1], -1);
+        keep_moment(p->arena, &probe->parts[part].moments[region], here);
     }
 }
 
@@ -192,7 +205,7 @@ static void fill_parts(Seen *s, Probe *probe) {
                         : at->weights ? PASS_wgrad : PASS_dgrad;
         *ARENA_PUSH(p->arena, to->kernels, to->n_kernels, to->cap_kernels) =
             (PartKernel){ .kernel = s->costs[i], .pass = (uint8_t)pass, .rows = s->rows[i], .trips = at->trips,
-                          .weights = s->weights[i] };
+                          .weights = s->weights[i], .packs = s->packs[i] };
     }
     qsort(s->buffers, s->n_buffers, sizeof *s->buffers, by_first);
     for (int region = 0; region < 2; region++) fill_moments(s, probe, region);
@@ -205,12 +218,17 @@ static int32_t smallest_divisor(int32_t n) {
     return 1;
 }
 
-static bool run_probe(Profile *p, uint8_t precision, uint8_t recompute, bool apart, Seen *seen) {
+// Two ranks have each part of what is gathered.
+static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
+    uint8_t recompute = choice->recompute % 3;
     Layout layout = layout_single();
     layout.recompute = recompute;
     layout.microbatch = 1;
     layout.capacity = 1;
-    if (apart) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
+    if (choice->ep > 1) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
+    layout.params = choice->params;
+    layout.expert_params = choice->expert_params;
+    if (choice->params || choice->expert_params) layout.dp *= 2;
     LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .precision = precision,
                              .recompute = recompute, .layout = &layout };
     LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen };
@@ -220,10 +238,11 @@ static bool run_probe(Profile *p, uint8_t precision, uint8_t recompute, bool apa
 
 static Probe *probe_for(Profile *p, const CostChoice *choice) {
     bool wide = choice->precision == PRECISION_FP32, apart = choice->ep > 1;
-    Probe *probe = &p->probes[((wide * 3) + choice->recompute % 3) * 2 + apart];
+    int gathers = (choice->params ? 1 : 0) + (choice->expert_params ? 2 : 0);
+    Probe *probe = &p->probes[(((wide * 3) + choice->recompute % 3) * 2 + apart) * 4 + gathers];
     if (probe->made || probe->refused) return probe;
     Seen seen;
-    probe->made = run_probe(p, wide ? PRECISION_FP32 : PRECISION_BF16, choice->recompute, apart, &seen);
+    probe->made = run_probe(p, wide ? PRECISION_FP32 : PRECISION_BF16, choice, &seen);
     probe->refused = !probe->made;
     if (probe->made) fill_parts(&seen, probe);
     arena_destroy(seen.scratch);
@@ -237,6 +256,7 @@ typedef struct Scale {
     double room, rows; // rows of experts over the probe's: that there is room for; that the busiest rank has
     double even;       // that an even load would be
     double groups;     // experts of a rank
+    double experts;    // of these over the probe's
     double load, n_tokens;
 } Scale;
 
@@ -265,9 +285,9 @@ static bool is_eighth(const CostChoice *c, const CostKernel *k, bool head) {
 static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, double probe_groups) {
     CostKernel k = from->kernel;
     bool product = k.class == COST_dense || k.class == COST_experts;
-    double grow = from->rows == ROW_R ? rows : from->rows == ROW_NONE || from->rows == ROW_E ? 1 : s->tokens;
+    double groups = (k.class == COST_experts || from->rows == ROW_E) && probe_groups > 0 ? s->groups / probe_groups : 1;
+    double grow = from->rows == ROW_R ? rows : from->rows == ROW_E ? groups : from->rows == ROW_NONE ? 1 : s->tokens;
     if (from->trips > 1) grow = 1; // more pieces, not larger ones
-    double groups = k.class == COST_experts && probe_groups > 0 ? s->groups / probe_groups : 1;
     if (product) {
         if (k.role == COST_WGRAD) k.k *= grow;
         else k.m *= grow;
@@ -308,6 +328,10 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
     double trips = from->trips > 1 ? from->trips * s->tokens : 1;
     if (is_eighth(c, &k, head)) k.precision = PRECISION_MXFP8;
     double seconds = trips * (cost_kernel_s(&p->cluster->device, &k) + widen_s(p, c, &k));
+    if (from->packs) {
+        out->packs_s += seconds;
+        return;
+    }
     out->s[from->pass][k.class] += seconds;
     if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k);
     if (from->rows == ROW_R && s->rows > s->even) {
@@ -321,7 +345,7 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
 }
 
 static int64_t bytes_at(const Grows *g, const Scale *s) {
-    return (int64_t)ceil(g->stays + g->tokens * s->tokens + g->rows * s->room);
+    return (int64_t)ceil(g->stays + g->tokens * s->tokens + g->rows * s->room + g->experts * s->experts);
 }
 
 static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *s, CostPart *out) {
@@ -346,7 +370,9 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
     if (!probe->made) return false;
     const ProbePart *from = &probe->parts[part];
     Scale s = scale_of(p, probe, part, c);
-    double probe_groups = c->ep > 1 ? experts / smallest_divisor((int32_t)p->base.experts) : experts;
+    // A part may hold memory for a neighbour's experts, so the model's count.
+    double all = p->base.experts, probe_groups = c->ep > 1 ? experts / smallest_divisor((int32_t)all) : experts;
+    s.experts = c->ep > 1 ? (double)smallest_divisor((int32_t)all) / c->ep : 1;
     for (uint32_t i = 0; i < from->n_kernels; i++)
         add_kernel(p, c, &s, part, probe_groups, &from->kernels[i], out);
     add_memory(from, c, &s, out);

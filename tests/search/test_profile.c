@@ -38,14 +38,13 @@ static void predict(const CostProfile *p, const Layout *l, double *moving, doubl
     CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = PRECISION_BF16,
                           .recompute = l->recompute, .params = l->params, .expert_params = l->expert_params,
                           .capacity = l->capacity };
-    int64_t bytes = 0, gathered = 0;
+    int64_t bytes = 0;
     for (int32_t i = 0; i < p->n_layers + 2; i++) {
         int32_t part = i == 0 ? cost_part_before(p) : i > p->n_layers ? cost_part_after(p) : p->class_of[i - 1];
         assert_true(p->part(p, part, &choice, &parts[i]));
         bytes += cost_state_bytes(&cost_stack_moec, &parts[i], &choice, l->dp);
-        gathered = max_i64(gathered, cost_gathered_bytes(&cost_stack_moec, &parts[i], &choice));
     }
-    *moving = (double)(cost_stage_bytes(parts, p->n_layers + 2, 1) + gathered);
+    *moving = (double)cost_stage_bytes(parts, p->n_layers + 2, 1);
     *state = (double)bytes;
     arena_destroy(arena);
 }
@@ -73,7 +72,8 @@ static void compare(const char *name, const char *key, const char *value, const 
     printf("%-14s %-50s act+sym %8.3f of %8.3f GiB (%+.2f %%), state %8.3f of %8.3f (%+.3f %%)\n", name, layout_text,
            moving / 0x1p30, used / 0x1p30, 100 * (moving / used - 1), state / 0x1p30, kept / 0x1p30,
            100 * (state / kept - 1));
-    if (fabs(moving / used - 1) > within || fabs(state / kept - 1) > 0.01)
+    if (fabs(moving / used - 1) > within || fabs(state / kept - 1) > 0.01 ||
+        fabs((moving + state) / (used + kept) - 1) > 0.03)
         fail_msg("%s %s: more than %g %% off", name, layout_text, 100 * within);
     plan_destroy(plan);
     profile_destroy(p);
@@ -81,13 +81,17 @@ static void compare(const char *name, const char *key, const char *value, const 
     arena_destroy(arena);
 }
 
+// What lies between addresses (the plan's act is up to 5 % above its largest sum of live bytes) is not predicted; and
+// the last layer is taken for one that others follow, whose gradients wait in the window.
 static void memory(void **state) {
     (void)state;
-    compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2", 0.03);
+    compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2", 0.04);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2,recompute=block", 0.05);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=4,microbatch=1,recompute=none,capacity=2", 0.03);
-    compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.05);
+    compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.001);
+    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block", 0.1);
     compare("tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);
+    compare("tiny", NULL, NULL, "dp=2,params=fsdp,microbatch=4,recompute=block", 0.1);
 }
 
 // GFLOP per token, forward and backward: NVIDIA's TFLOP/s over tokens/s of published rows.
