@@ -66,8 +66,10 @@ static int end(const Command *command, const char *program, Status status) {
 int command_on_ranks(const char *program, Status (*body)(Command *command, int argc, char **argv),
                 PlanAgain plan_again, int argc, char **argv) {
     Command command = { .plan_again = plan_again };
-    Guard *guard = guard_start(program);
-    Status status = comm_open(NULL, &command.comm);
+    // The others are parsed when ranks can agree on what is wrong with them.
+    double deadline = options_peek(OPT_deadline, argc, argv);
+    Guard *guard = guard_start(program, deadline);
+    Status status = comm_open(&(CommOptions){ .deadline = deadline }, &command.comm);
     if (status != OK) {
         guard_stop(guard);
         return end(&command, program, status);
@@ -103,7 +105,15 @@ static Status make_run(Comm *comm, RunSource *source, const Options *options) {
     return comm_agree(comm, comm->rank ? OK : run_create(options->out, source, options));
 }
 
+// A run that is refused before its first step (its device is not there, a kernel does not compile) leaves
+// nothing. What was interrupted can be resumed, and where ranks are gone the folder has the report.
+static bool leaves_nothing(const Comm *comm, Status status, bool refused) {
+    if (!refused || status == ERR_RANK || status == ERR_INTERRUPTED) return false;
+    return comm->n_ranks == 1 || comm_agreed();
+}
+
 Status command_train(const Command *command, RunSource *source, Options *options) {
+    bool refused = false;
     Comm *comm = command->comm;
     catch_signals_of_training();
     TRY(comm_agree(comm, comm_mesh(comm, &source->plan->mesh)));
@@ -112,11 +122,17 @@ Status command_train(const Command *command, RunSource *source, Options *options
                      .run = options->out,
                      .comm = comm,
                      .progress = stderr,
-                     .results = stdout };
+                     .results = stdout,
+                     .refused = &refused };
     Status status = comm_agree(comm, before_train(source, options, &job.data));
+    RunBefore before = run_before(options->out);
     if (status == OK) status = make_run(comm, source, options);
-    if (status == OK) return train_run(&job);
-    data_close(job.data);
+    if (status != OK) {
+        data_close(job.data);
+        return status;
+    }
+    status = train_run(&job);
+    if (leaves_nothing(comm, status, refused)) run_forget(options->out, source, &before);
     return status;
 }
 

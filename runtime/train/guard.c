@@ -12,10 +12,7 @@
 
 #include "runtime/train/train.h"
 
-enum {
-    GRACE = 2, // seconds in which the command itself ends after a failure
-    CLOSING = 10,
-};
+enum { GRACE = 2 }; // seconds in which the command itself ends after a failure; a little more at its end
 
 struct Guard {
     const char *program;
@@ -23,6 +20,7 @@ struct Guard {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     Comm *comm;       // NULL: not opened, or closing
+    double deadline;  // seconds that a rank may stand still
     double until;     // when what is under way has taken too long; 0: it may take any time
     int exit_status;  // of closing
     bool closing, over;
@@ -62,13 +60,15 @@ static void *watch(void *user) {
     return NULL;
 }
 
-Guard *guard_start(const char *program) {
+Guard *guard_start(const char *program, double deadline) {
     int ranks = comm_announced();
     if (ranks <= 1) return NULL;
     static Guard guard; // a command's end does not take it away from its thread
     Guard *g = &guard;
     // Many ranks take longer to start.
-    *g = (Guard){ .program = program, .until = time_seconds() + 8 + ranks / 20.0 };
+    *g = (Guard){ .program = program,
+                  .deadline = deadline,
+                  .until = time_seconds() + deadline + ranks / 20.0 };
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
     sigset_t all, before;
@@ -93,7 +93,7 @@ void guard_close(Guard *g, int exit_status) {
     g->comm = NULL;
     g->closing = true;
     g->exit_status = exit_status;
-    g->until = time_seconds() + CLOSING;
+    g->until = time_seconds() + g->deadline + GRACE;
     pthread_mutex_unlock(&g->lock);
 }
 

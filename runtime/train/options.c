@@ -316,6 +316,26 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
     return OK;
 }
 
+double options_peek(OptionId id, int argc, char **argv) {
+    const OptionInfo *info = &option_info[id];
+    Options *options = options_create();
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        bool is_set = !strncmp(argv[i], "--set", 5) && (argv[i][5] == '=' || !argv[i][5]);
+        size_t n = strlen(is_set ? "--set" : info->flag);
+        if (!is_set && (strncmp(argv[i], info->flag, n) || (argv[i][n] && argv[i][n] != '='))) continue;
+        const char *text = argv[i][n] ? argv[i] + n + 1 : i + 1 < argc ? argv[i + 1] : "";
+        if (is_set) {
+            n = strlen(info->path);
+            if (strncmp(text, info->path, n) || text[n] != '=') continue;
+            text += n + 1;
+        }
+        (void)options_set(options, id, info->flag, text);
+    }
+    double value = *(double *)field_of(options, id);
+    options_destroy(options);
+    return value;
+}
+
 /* Help and reference --------------------------------------------------------------------------- */
 
 static void print_default(const OptionInfo *info, Text *out) {

@@ -71,6 +71,10 @@ enum {
       "(vgpu:sm_80); a plan is for a CPU or for GPUs from an architecture on")                     \
     X(FLAG, graph, "train.graph", "--graph", "on", 0, 0, "", FOR_CHANGE | FOR_EVAL | FOR_SAMPLE,   \
       "on a GPU a step is recorded once and launched as a whole; --graph=off: kernel by kernel")   \
+    X(REAL, deadline, "train.deadline", "--deadline", "8", 1, 1e6, "seconds",                      \
+      FOR_TRAIN | FOR_RESUME | FOR_EVAL | FOR_SAMPLE,                                              \
+      "ranks that mpirun or srun started end when one that others wait for has not moved for so "  \
+      "long; all have come by then too, give or take 20 a second")                                 \
     X(INT, eval_interval, "train.eval_interval", "--eval-interval", "0", 0, 1e12, "steps",         \
       FOR_CHANGE, "evaluate every so many steps; 0: at the end only")                              \
     X(INT, eval_limit, "train.eval_limit", "--eval-limit", "65536", 1, 1e15, "tokens",             \
@@ -180,6 +184,9 @@ Status options_set(Options *options, OptionId id, const char *as, const char *va
 // Words after "--" are never flags.
 Status options_parse(Options *options, int command, int argc, char **argv, const char **words,
                      int *n_words);
+// The value of a REAL that the words give by its flag or path, before they can be parsed; its default where they do
+// not, or give one that options_parse will refuse.
+double options_peek(OptionId id, int argc, char **argv);
 // The value as text that options_set reads back to the same bits (files joined by spaces).
 void options_print(const Options *options, OptionId id, Text *out);
 // A paragraph per option of the command; those of FOR_SPEC only where `command` has that bit too.

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -81,19 +83,9 @@ static Status write_record(const char *run, const json_t *record) {
     return json_save(path, record);
 }
 
-Status run_create(const char *run, const RunSource *source, const Options *options) {
-    char path[PATH_BYTES];
-    TRY(join(path, run, "run.json"));
-    if (file_exists(path))
-        return status_fail(ERR_ARGUMENT,
-                           "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
-                           "another --out",
-                           run, run);
-    struct stat info;
-    if (stat(run, &info) == 0 && !S_ISDIR(info.st_mode))
-        return status_fail(ERR_ARGUMENT,
-                           "--out %s is a file, expected a folder\n  hint: give another --out",
-                           run);
+/* A new run ------------------------------------------------------------------------------------ */
+
+static Status write_run(const char *run, const RunSource *source, const Options *options) {
     TRY(file_make_dirs(run));
     if (source->plans) TRY(run_write_plans(run, source->plans));
     else TRY(write_plan(run, "plan.txt", source->plan));
@@ -107,6 +99,66 @@ Status run_create(const char *run, const RunSource *source, const Options *optio
             "place in run.json");
     Status status = write_record(run, record); // last: its presence makes the folder a run
     json_decref(record);
+    return status;
+}
+
+RunBefore run_before(const char *run) {
+    RunBefore before = { 0 };
+    size_t n = strlen(run);
+    for (size_t i = 1; i <= n && i < PATH_BYTES; i++) {
+        char part[PATH_BYTES];
+        if (run[i] != '/' && run[i] != 0) continue;
+        memcpy(part, run, i);
+        part[i] = 0;
+        if (file_exists(part)) before.there = i;
+    }
+    before.whole = before.there == n;
+    return before;
+}
+
+static int remove_any(const char *path, const struct stat *info, int kind, struct FTW *at) {
+    (void)info, (void)kind, (void)at;
+    return remove(path) && errno != ENOENT;
+}
+
+// The file, and folders above it within the run that it leaves empty.
+static void remove_file(const char *run, const char *name) {
+    char path[PATH_BYTES];
+    if (join(path, run, name) != OK || unlink(path) != 0) return;
+    for (char *slash = strrchr(path, '/'); slash && slash > path + strlen(run); slash = strrchr(path, '/')) {
+        *slash = 0;
+        if (rmdir(path) != 0) return;
+    }
+}
+
+void run_forget(const char *run, const RunSource *source, const RunBefore *before) {
+    static const char *const names[] = { "run.json", "plan.txt", "plan-sample.txt", "ranks.board", "lock" };
+    for (int i = 0; before->whole && i < COUNT_OF(names); i++) remove_file(run, names[i]);
+    for (int i = 0; before->whole && i < source->n_files; i++) remove_file(run, source->files[i].name);
+    if (before->whole) return;
+    nftw(run, remove_any, 16, FTW_DEPTH | FTW_PHYS);
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s", run);
+    for (size_t n = strlen(path); n > before->there; n--)
+        if (path[n] == '/' || path[n] == 0) path[n] = 0, rmdir(path);
+}
+
+Status run_create(const char *run, const RunSource *source, const Options *options) {
+    char path[PATH_BYTES];
+    TRY(join(path, run, "run.json"));
+    if (file_exists(path))
+        return status_fail(ERR_ARGUMENT,
+                           "%s already holds a run\n  hint: 'moec resume %s' continues it; or give "
+                           "another --out",
+                           run, run);
+    struct stat info;
+    if (stat(run, &info) == 0 && !S_ISDIR(info.st_mode))
+        return status_fail(ERR_ARGUMENT,
+                           "--out %s is a file, expected a folder\n  hint: give another --out",
+                           run);
+    RunBefore before = run_before(run);
+    Status status = write_run(run, source, options);
+    if (status != OK) run_forget(run, source, &before);
     return status;
 }
 

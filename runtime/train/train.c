@@ -564,6 +564,7 @@ Status train_run(const TrainJob *job) {
                   .lock = -1,
                   .saved = -1 };
     Status status = start(&t);
+    if (job->refused) *job->refused = status != OK && t.lock >= 0;
     if (status == OK) status = loop(&t);
     if (status == OK && !t.stopped) status = conclude(&t);
     if (status == OK && t.stopped)

@@ -32,8 +32,16 @@ typedef struct RunSource {
     const json_t *origin;
 } RunSource;
 
-// Refuses a folder that already holds a run.
+// Refuses a folder that already holds a run; leaves nothing behind when it fails.
 Status run_create(const char *run, const RunSource *source, const Options *options);
+// What was there before run_create, and taking back what it has made, and what was added since: of a folder
+// that was there, a run's files; else all of it, and the folders made for it.
+typedef struct RunBefore {
+    size_t there;                // bytes of the path that were there
+    bool whole;
+} RunBefore;
+RunBefore run_before(const char *run);
+void run_forget(const char *run, const RunSource *source, const RunBefore *before);
 // Reads run.json's options over the defaults; *record (may be NULL) is the caller's to json_decref.
 Status run_read_options(const char *run, Options *options, json_t **record);
 Status run_write_options(const char *run, const Options *options); // after a resume changed them
@@ -148,6 +156,7 @@ typedef struct TrainJob {
     const char *plans;           // resume: what the run's plans are from now on; NULL: as they were
     Data *data;                  // already open, taken over; NULL: opened
     FILE *progress, *results;    // either may be NULL
+    bool *refused;               // set when it holds the run's lock and ends before a step can begin; may be NULL
 } TrainJob;
 
 // ERR_INTERRUPTED after train_stop: the state is saved first. ERR_NUMERIC when steps keep failing.
@@ -192,7 +201,8 @@ int32_t sample_draw(const float *logits, int32_t n, double temperature, double t
 /* guard.c: ends a process whose launcher's library waits for ranks that do not come ------------ */
 
 typedef struct Guard Guard;
-Guard *guard_start(const char *program);                       // before comm_open. NULL: one rank; fine below
+// Before comm_open; deadline as there. NULL: one rank; fine below.
+Guard *guard_start(const char *program, double deadline);
 void guard_open(Guard *guard, Comm *comm);                     // all have come
 void guard_close(Guard *guard, int exit_status);               // before comm_close
 void guard_stop(Guard *guard);

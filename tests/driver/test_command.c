@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `moec` command from spec to sample, on a small model: the same bits whatever the threads,
 // after a resume, after a kill, and from the saved plan without the compiler.
+#include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -386,6 +387,15 @@ static void accumulation_is_the_sum(void **state) {
     }
 }
 
+static int count_entries(const char *path) {
+    DIR *open = opendir(path);
+    assert_non_null(open);
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(open));) n += entry->d_name[0] != '.';
+    closedir(open);
+    return n;
+}
+
 static void wrong_commands(void **state) {
     (void)state;
     char *run = path_in(folder, "wrong"), *broken = path_in(folder, "broken.lua");
@@ -444,6 +454,24 @@ static void wrong_commands(void **state) {
     expect_exit(2, COMMAND(moec, "train", broken, "--data", data, "--out", run, "--steps", "1"));
     expect_error("broken.lua:");
     assert_false(file_exists(run)); // none of these left anything behind
+    // What shows only when the kernels are compiled leaves nothing either, but what was there.
+    char *deep = path_in(folder, "new/deep/run"), *old = path_in(folder, "old"), *kept = path_in(old, "notes");
+    assert_int_equal(mkdir(old, 0755), 0);
+    write_file(kept, "mine", 4);
+    char *const places[] = { deep, old };
+    const char *compiler = getenv("MOEC_CC") ? getenv("MOEC_CC") : "";
+    char *before = strdup(compiler);
+    setenv("MOEC_CC", "/nowhere/cc", 1);
+    for (int i = 0; i < COUNT_OF(places); i++) {
+        expect_exit(1, COMMAND(moec, "train", spec, "--data", data, "--out", places[i], "--steps", "1"));
+        expect_error("found no program \"/nowhere/cc\"");
+    }
+    if (*before) setenv("MOEC_CC", before, 1);
+    else unsetenv("MOEC_CC");
+    free(before);
+    assert_false(file_exists(path_in(folder, "new")));
+    assert_true(file_exists(kept));
+    assert_int_equal(count_entries(old), 1);
     expect_exit(2,
                 COMMAND(moec, "train", spec, "--data", data, "--out", reference, "--steps", "1"));
     expect_error("already holds a run\n  hint: 'moec resume ");

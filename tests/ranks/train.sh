@@ -70,7 +70,7 @@ train 4 dp=4,ep=4,transport=blocks,node=2 8 blocks --microbatch 64
 close "$work/one" "$work/blocks"
 train 2 dp=2,params=fsdp 8 fsdp --microbatch 128
 close "$work/one" "$work/fsdp"
-train 2 pp=2 8 pp2 --microbatch 256
+train 2 pp=2 8 pp2 --microbatch 256 --deadline 30
 close "$work/one" "$work/pp2"
 train 4 pp=2,dp=2,ep=2,schedule=zb 8 all --microbatch 128 --trace "$work/trace.json" --trace-step 6 --trace-steps 2
 close "$work/one" "$work/all"
@@ -147,6 +147,7 @@ refused 2 'has no file\|cannot open\|cannot read' 2 "${new[@]}" --layout dp=2 --
 refused 2 'already holds a run' 2 "${new[@]}" --layout dp=2 --out "$work/dp2"
 refused 2 "the plan of $work/dp2 is for 2 ranks" 4 "$moec" resume "$work/dp2" --steps 9
 refused 2 "sampling runs on one rank" 2 "$moec" sample "$work/dp2"
+MOEC_CC=/nowhere refused 1 'found no program' 2 "${new[@]}" --layout dp=2
 echo 'return require "moec".model { nmae = 1 }' >"$work/wrong.lua"
 refused 2 "no field 'nmae'" 2 "$moec" train "$work/wrong.lua" "${data[@]}" --steps 1 --out "$work/refused" --layout dp=2
 [[ ! -e $work/refused ]] || fail "a run that was refused has no folder"

@@ -282,8 +282,31 @@ static void schedules(void **state) {
     assert_true(bits[0] == 1 && bits[1] == 7);
 }
 
+static void peeks(void **state) {
+    (void)state;
+    static const struct { char *words[5]; double value; } cases[] = {
+        { { "train" }, 8 },
+        { { "train", "--deadline", "20" }, 20 },
+        { { "train", "--deadline=20", "x.lua" }, 20 },
+        { { "train", "--set", "train.deadline=20" }, 20 },
+        { { "train", "--set=train.deadline=20" }, 20 },
+        { { "train", "--deadline" }, 8 },
+        { { "train", "--deadline", "soon" }, 8 },
+        { { "train", "--deadline", "0" }, 8 }, // will be refused
+        { { "train", "--deadlines=20", "--set", "train.deadlines=20" }, 8 },
+        { { "train", "--", "--deadline", "20" }, 8 },
+        { { "train", "--deadline=20", "--deadline=30" }, 30 },
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        int n = 0;
+        while (n < 5 && cases[i].words[n]) n++;
+        assert_true(options_peek(OPT_deadline, n, (char **)cases[i].words) == cases[i].value);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peeks),
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
         TEST(rows_are_sound), TEST(flags_and_words), TEST(every_wrong_use), TEST(record_reads_back),
         TEST(wrong_records), TEST(help_and_reference_have_every_row), TEST(help_without_a_spec),
