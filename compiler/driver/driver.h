@@ -72,6 +72,20 @@
       "train a model", DRIVER_SET)                                                                 \
     X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \
     X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint", "")         \
+    X(search, "SPEC [key=value...] --cluster C [--gpus N] [-o FILE.lua]",                          \
+      "the fastest layout that fits, proved, with reasons",                                        \
+      "  --cluster NAMExN|FILE.lua            the machine: b300x64, h100x8, ..., or m.cluster { ... }\n"  \
+      "  --gpus N                             of its devices [all]\n"                              \
+      "  --tokens N                           of a step, over all devices [8 sequences a device]\n" \
+      "  --top N                              layouts to list [5]\n"                               \
+      "  --layout FIELDS|FILE.lua             why not this one\n"                                  \
+      "  -o FILE.lua                          write the best, for --layout of plan and train\n"    \
+      "  --memory GIB                         of a device [the cluster's]\n"                       \
+      "  --precision fp32|bf16|mxfp8          of products [bf16; fp32 on CPUs]\n"                  \
+      "  --routing learned|uniform|random     what loads of experts are expected [learned]\n"      \
+      "  --capacity LIST                      to choose from: 1.25,dropless [the spec's]\n"        \
+      "  --brief                              without plans, neighbours and other machines\n"      \
+      DRIVER_SET)                                                                                  \
     X(place, "RUN|FILE [--ranks N] [-o FILE.lua]",                                                 \
       "experts onto ranks by recorded loads: the busiest rank gets least",                         \
       "  --ranks N                            that divide the experts of a layer [as the run has them]\n" \

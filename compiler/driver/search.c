@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec search SPEC --cluster C`: the fastest layout that fits, proved, with reasons.
+#include "compiler/driver/search.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* The command line ----------------------------------------------------------------------------- */
+
+static Status read_count(const char *flag, const char *text, int64_t most, int64_t *out) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (*end || end == text || errno || value < 1 || value > most)
+        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1 to %lld, got '%s'", flag,
+                           (long long)most, text);
+    *out = value;
+    return OK;
+}
+
+static Status read_number(const char *flag, const char *text, double *out) {
+    char *end;
+    *out = strtod(text, &end);
+    if (end != text && !*end && *out > 0 && isfinite(*out)) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected a number above 0, got '%s'", flag, text);
+}
+
+// "1.25,dropless"
+static Status read_capacities(HuntArgs *args, Arena *arena, const char *flag, const char *text) {
+    char *words = arena_strdup(arena, text), *rest = NULL;
+    for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        if (args->n_capacities == SEARCH_MOST_LISTED)
+            return status_fail(ERR_ARGUMENT, "%s: expected up to %d values", flag, SEARCH_MOST_LISTED);
+        double *out = &args->capacities[args->n_capacities++];
+        if (!strcmp(word, "dropless")) *out = INFINITY;
+        else TRY(read_number(flag, word, out));
+    }
+    if (args->n_capacities) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected numbers or dropless, got '%s'", flag, text);
+}
+
+static Status read_word(const char *flag, const char *text, const char *const *words, int n, uint8_t first,
+                        uint8_t *out) {
+    for (int i = 0; i < n; i++) {
+        if (strcmp(words[i], text)) continue;
+        *out = (uint8_t)(first + i);
+        return OK;
+    }
+    const char *near = text_nearest(text, words, n);
+    return status_fail(ERR_ARGUMENT, "%s: expected %s, %s or %s, got '%s'%s%s", flag, words[0], words[1],
+                       words[2], text, near ? "\n  hint: did you mean " : "", near ? near : "");
+}
+
+static Status take_flag(HuntArgs *args, Arena *arena, const char *flag, const char *value, int which) {
+    static const char *const precisions[] = { "fp32", "bf16", "mxfp8" };
+    static const char *const routings[] = { "learned", "uniform", "random" };
+    const char *equals = strchr(value, '=');
+    switch (which) {
+    case 0: args->cluster = value; return OK;
+    case 1: return read_count(flag, value, LAYOUT_MOST_RANKS, &args->gpus);
+    case 2: return read_count(flag, value, INT64_MAX / 2, &args->tokens);
+    case 3: return read_count(flag, value, HUNT_KEPT, &args->top);
+    case 4: args->layout = value; return OK;
+    case 5: args->out = value; return OK;
+    case 6: return read_number(flag, value, &args->memory_gib);
+    case 7: return read_word(flag, value, precisions, 3, PRECISION_FP32, &args->precision);
+    case 8: return read_word(flag, value, routings, 3, ROUTING_LEARNED, &args->routing);
+    case 9: return read_capacities(args, arena, flag, value);
+    default:
+        if (!equals) return status_fail(ERR_ARGUMENT, "--set: expected ADDRESS.FIELD=VALUE, got '%s'", value);
+        args->sets[args->n_sets++] =
+            (SpecArg){ arena_strndup(arena, value, (size_t)(equals - value)), equals + 1 };
+        return OK;
+    }
+}
+
+static Status read_flag(HuntArgs *args, Arena *arena, int argc, char **argv, int *i) {
+    static const char *const flags[] = { "--cluster", "--gpus",      "--tokens",  "--top",      "--layout", "-o",
+                                         "--memory",  "--precision", "--routing", "--capacity", "--set",    "--brief" };
+    const char *flag = argv[*i], *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
+    const char *value = equals ? equals + 1 : NULL;
+    if (equals) flag = arena_strndup(arena, flag, (size_t)(equals - flag));
+    int which = 0;
+    while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
+    if (which == COUNT_OF(flags)) {
+        const char *near = text_nearest(flag, flags, COUNT_OF(flags));
+        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
+                           near ? "did you mean " : "moec search --help", near ? near : "");
+    }
+    if (which == COUNT_OF(flags) - 1) {
+        args->brief = true;
+        return value ? status_fail(ERR_ARGUMENT, "--brief: expected no value, got '%s'", value) : OK;
+    }
+    if (!value && ++*i >= argc)
+        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
+    return take_flag(args, arena, flag, value ? value : argv[*i], which);
+}
+
+static Status read_args(HuntArgs *args, Arena *arena, int argc, char **argv) {
+    *args = (HuntArgs){ .top = 5, .args = ARENA_ARRAY(arena, SpecArg, argc),
+                        .sets = ARENA_ARRAY(arena, SpecArg, argc) };
+    bool words = false;
+    for (int i = 1; i < argc; i++) {
+        const char *equals = strchr(argv[i], '=');
+        if (!words && !strcmp(argv[i], "--")) words = true;
+        else if (!words && argv[i][0] == '-') TRY(read_flag(args, arena, argc, argv, &i));
+        else if (!args->spec) args->spec = argv[i];
+        else if (!equals || equals == argv[i])
+            return status_fail(ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec",
+                               argv[i]);
+        else
+            args->args[args->n_args++] =
+                (SpecArg){ arena_strndup(arena, argv[i], (size_t)(equals - argv[i])), equals + 1 };
+    }
+    if (!args->spec) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec search models/tiny.lua --cluster h100x8");
+    if (!args->cluster) return status_fail(ERR_ARGUMENT, "no --cluster given\n  hint: --cluster h100x8, or a file of Lua");
+    return OK;
+}
+
+/* What is searched ------------------------------------------------------------------------------- */
+
+static bool ends_in_lua(const char *text) {
+    size_t n = strlen(text);
+    return n >= 4 && !strcmp(text + n - 4, ".lua");
+}
+
+// "b300" with --gpus 64 is "b300x64".
+static int load_cluster(const HuntArgs *args, Arena *arena, CostCluster *out) {
+    const char *name = args->cluster;
+    if (args->gpus && !ends_in_lua(name) && !strchr(name, 'x'))
+        name = arena_printf(arena, "%sx%lld", name, (long long)args->gpus);
+    Text error = { 0 };
+    bool done = spec_load_cluster(name, arena, out, &error);
+    if (!done) driver_say(text_cstr(&error));
+    text_finish(&error);
+    if (!done) return status_exit(ERR_INPUT);
+    int64_t devices = cost_cluster_devices(out);
+    if (args->gpus <= devices) return 0;
+    return driver_fail(status_fail(ERR_ARGUMENT, "--gpus %lld: the cluster has %lld", (long long)args->gpus,
+                                   (long long)devices));
+}
+
+int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, Ground *out) {
+    *out = (Ground){ .cluster = *cluster };
+    out->costs = profile_create(h->model, &out->cluster);
+    if (!out->costs) return driver_refuse(h->model);
+    // Weights and gradients cross beside compute; rows are waited for.
+    out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = cost_stack_moec,
+                            .routing = h->args->routing == ROUTING_UNIFORM  ? COST_UNIFORM
+                                       : h->args->routing == ROUTING_RANDOM ? COST_RANDOM
+                                                                            : COST_LEARNED,
+                            .load = load, .params_hidden = 1 };
+    Status status = costed_start(&out->costed, &out->profile);
+    if (status == OK) status = search_create(&out->profile, &h->space, &out->search);
+    return status == OK ? 0 : driver_fail(status);
+}
+
+void ground_finish(Ground *ground) {
+    search_destroy(ground->search);
+    profile_destroy(ground->costs);
+}
+
+enum { USUAL_SEQUENCES = 8 /* of a device in a step, where --tokens does not say */ };
+
+static Status fill_space(Hunt *h, const CostCluster *cluster) {
+    HuntArgs *args = h->args;
+    if (!args->precision) args->precision = strcmp(cluster->device.arch, "cpu") ? PRECISION_BF16 : PRECISION_FP32;
+    int64_t ranks = args->gpus ? args->gpus : cost_cluster_devices(cluster), sequence = h->model->sequence;
+    if (args->tokens % sequence)
+        return status_fail(ERR_ARGUMENT,
+                           "--tokens: %lld is no whole number of sequences of %lld\n  hint: %lld tokens are",
+                           (long long)args->tokens, (long long)sequence,
+                           (long long)round_up(args->tokens, sequence));
+    h->space = (SearchSpace){ .ranks = ranks,
+                              .sequences = args->tokens ? args->tokens / sequence : ranks * USUAL_SEQUENCES,
+                              .overlaps = 1 << 1,
+                              .precisions = { args->precision }, .n_precisions = 1,
+                              .n_capacities = args->n_capacities };
+    memcpy(h->space.capacities, args->capacities, sizeof args->capacities);
+    h->memory = args->memory_gib ? args->memory_gib * 0x1p30 : (double)cluster->device.memory_bytes;
+    h->space.memory_bytes = (int64_t)h->memory;
+    return OK;
+}
+
+Layout hunt_layout(const Hunt *h, const SearchLayout *found) {
+    Layout layout = search_to_layout(found, &h->at.profile, h->arena);
+    if (layout.transport == TRANSPORT_BLOCKS && h->at.cluster.n_links) {
+        int32_t node = h->at.cluster.links[0].size;
+        while (layout.ep % node) node--;
+        layout.node = node;
+    }
+    return layout;
+}
+
+double hunt_tokens_per_s(const Hunt *h, double step_s) {
+    return (double)h->space.sequences * h->model->sequence / step_s / (double)h->space.ranks;
+}
+
+/* Searching ---------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+typedef struct Watch { double began, said; bool terminal; } Watch;
+
+static bool report(void *user, int64_t decided, int64_t points, double best_s, double lower_s) {
+    Watch *p = user;
+    double now = time_seconds(), every = p->terminal ? 0.2 : 5;
+    if (now - p->began > 1 && now - p->said > every) {
+        p->said = now;
+        char best[64] = "none yet";
+        if (best_s < INFINITY) snprintf(best, sizeof best, "%.4g s, gap %.2g %%", best_s, 100 * (best_s / lower_s - 1));
+        fprintf(stderr, "%ssearch: %lld of %lld points, best %s%s", p->terminal ? "\r\033[K" : "", (long long)decided,
+                (long long)points, best, p->terminal ? "" : "\n");
+    }
+    return !interrupted;
+}
+
+static void search_all(Hunt *h) {
+    Watch progress = { .began = time_seconds(), .terminal = isatty(2) };
+    struct sigaction action = { .sa_handler = on_interrupt }, before;
+    sigaction(SIGINT, &action, &before);
+    search_on_pulse(h->at.search, report, &progress);
+    search_run(h->at.search, h->memory, HUNT_KEPT, h->arena, &h->found);
+    if (!interrupted) search_front(h->at.search, h->memory, HUNT_STEPS, h->arena, &h->front);
+    if (progress.said && progress.terminal) fputs("\r\033[K", stderr);
+    search_on_pulse(h->at.search, NULL, NULL);
+    sigaction(SIGINT, &before, NULL);
+}
+
+static int write_layout(const Hunt *h) {
+    Layout layout = hunt_layout(h, &h->found.best[0]);
+    Text text = { 0 };
+    layout_print_lua(&layout, h->model->n_layers, &text);
+    Status status = file_write_atomic(h->args->out, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return status == OK ? 0 : driver_fail(status);
+}
+
+// 0 also when nothing fits: that was the question.
+static int show_all(Hunt *h) {
+    Text out = { 0 };
+    int result = 0;
+    if (!h->found.n) {
+        hunt_nothing(h, &out);
+        if (h->args->out) result = driver_fail(status_fail(ERR_ARGUMENT, "-o %s: there is no layout to write", h->args->out));
+    } else {
+        hunt_show(h, &out);
+        if (!interrupted && !h->args->brief) {
+            result = hunt_confirm(h, &h->found.best[0], &out);
+            hunt_neighbours(h, &out);
+            hunt_binding(h, &out);
+        }
+        if (!result && h->args->out) result = write_layout(h);
+    }
+    if (!result && h->args->layout) result = hunt_why_not(h, &out);
+    fputs(text_cstr(&out), stdout);
+    text_finish(&out);
+    return result ? result : interrupted ? status_exit(ERR_INTERRUPTED) : 0;
+}
+
+static int search_model(Hunt *h) {
+    CostCluster cluster;
+    int result = load_cluster(h->args, h->arena, &cluster);
+    if (result) return result;
+    Status status = fill_space(h, &cluster);
+    if (status != OK) return driver_fail(status);
+    double began = time_seconds();
+    result = hunt_ground(h, &cluster, 1, &h->at);
+    if (!result) {
+        search_all(h);
+        h->seconds = time_seconds() - began;
+        result = show_all(h);
+    }
+    ground_finish(&h->at);
+    return result;
+}
+
+int cmd_search(int argc, char **argv) {
+    HuntArgs args;
+    Arena *arena = arena_create();
+    Status status = read_args(&args, arena, argc, argv);
+    int result = status == OK ? 0 : driver_fail(status);
+    if (!result) {
+        SpecOptions options = { .args = args.args, .n_args = args.n_args, .routing = args.routing,
+                                .sets = args.sets, .n_sets = args.n_sets };
+        Text error = { 0 };
+        Hunt h = { .args = &args, .arena = arena, .model = spec_load(args.spec, &options, &error) };
+        if (!h.model) driver_say(text_cstr(&error));
+        text_finish(&error);
+        result = h.model ? search_model(&h) : status_exit(ERR_INPUT);
+        model_destroy(h.model);
+    }
+    arena_destroy(arena);
+    return result;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `moec search` knows, finds and shows.
+#ifndef MOEC_DRIVER_SEARCH_H
+#define MOEC_DRIVER_SEARCH_H
+
+#include "compiler/driver/driver.h"
+#include "compiler/driver/layout.h"
+#include "compiler/search/costed.h"
+#include "compiler/search/profile.h"
+#include "compiler/search/search.h"
+#include "compiler/spec/spec.h"
+
+enum { HUNT_KEPT = 64 /* layouts that are looked at again */, HUNT_STEPS = 12 /* of memory */ };
+
+typedef struct HuntArgs {
+    const char *spec, *cluster, *layout, *out;
+    int64_t gpus, tokens, top;  // 0: not said
+    double memory_gib;          // of a device; 0: the cluster's
+    uint8_t precision, routing; // Precision, PRECISION_OPEN until the cluster is known; Routing
+    double capacities[SEARCH_MOST_LISTED]; int32_t n_capacities;
+    SpecArg *args, *sets; int n_args, n_sets;
+    bool brief;                 // without what takes further searches
+} HuntArgs;
+
+// One cluster under which the model was searched.
+typedef struct Ground {
+    CostCluster cluster;
+    CostProfile *costs;
+    Costed costed;
+    SearchProfile profile;
+    Search *search;
+} Ground;
+
+typedef struct Hunt {
+    HuntArgs *args;
+    Model *model;
+    Arena *arena;
+    SearchSpace space;
+    Ground at;
+    double memory;              // bytes of a device
+    SearchFound found;          // HUNT_KEPT
+    SearchFront front;
+    double seconds;             // of the search
+} Hunt;
+
+// A search over the same space on another cluster. Prints what is wrong; returns the exit status.
+int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, Ground *out);
+void ground_finish(Ground *ground);
+// The layout of compiler/layout, with what only the cluster says.
+Layout hunt_layout(const Hunt *h, const SearchLayout *found);
+// In the short form, recompute by runs of equal words: "recompute=block*3:cheap*5" is no input.
+void hunt_name(const Hunt *h, const SearchLayout *found, Text *out);
+double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
+
+/* search_show.c */
+void hunt_show(const Hunt *h, Text *out);
+// Plans of the best layout's fullest and first stage beside what was predicted.
+int hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out);
+
+/* search_why.c */
+void hunt_neighbours(Hunt *h, Text *out);
+void hunt_binding(Hunt *h, Text *out);
+// Why not args->layout. Returns the exit status.
+int hunt_why_not(Hunt *h, Text *out);
+void hunt_nothing(Hunt *h, Text *out); // fits: what is the least that must change
+
+#endif

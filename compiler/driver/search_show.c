@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `moec search` prints of what it found: the best, the certificate, speed against memory, where the
+// seconds and the bytes of the best one go, and the bytes of its plan.
+#include <math.h>
+
+#include "compiler/driver/search.h"
+#include "compiler/layout/pipeline.h"
+
+static const char *const precision_words[] = { "", "fp32", "bf16", "mxfp8" };
+static const char *const recompute_words[] = { "cheap", "none", "block" };
+
+static double gib(double bytes) {
+    return bytes / 0x1p30;
+}
+
+void hunt_name(const Hunt *h, const SearchLayout *found, Text *out) {
+    Layout layout = hunt_layout(h, found);
+    int32_t n = layout.n_layer_recompute;
+    layout.layer_recompute = NULL;
+    layout.n_layer_recompute = 0;
+    if (n) layout.recompute = RECOMPUTE_CHEAP;
+    layout_print(&layout, out);
+    if (!n) return;
+    text_add(out, ",recompute=");
+    for (int32_t i = 0, run = 1; i < n; i++, run++) {
+        if (i + 1 < n && found->recompute[i + 1] == found->recompute[i]) continue;
+        text_printf(out, i + 1 < n ? "%s*%d:" : "%s*%d", recompute_words[found->recompute[i]], run);
+        run = 0;
+    }
+}
+
+/* The best ----------------------------------------------------------------------------------------- */
+
+static void show_head(const Hunt *h, Text *out) {
+    const CostCluster *c = &h->at.cluster;
+    text_printf(out, "%s on %lld x %s, %s; a step is %lld sequences of %d tokens, %s%s\n", h->model->name,
+                (long long)h->space.ranks, c->device.name, c->name, (long long)h->space.sequences,
+                h->model->sequence, precision_words[h->args->precision],
+                h->args->precision == PRECISION_MXFP8 ? " (costs are known, moec cannot train in it yet)" : "");
+    if (!h->args->tokens)
+        text_add(out, "  --tokens was not given: 8 sequences a device are taken; speed and layout depend on it\n");
+}
+
+// Predictions nearer than this are a tie: no model of costs is as exact.
+static const double tie = 0.01;
+
+static void show_table(const Hunt *h, Text *out) {
+    const SearchLayout *best = &h->found.best[0];
+    text_printf(out, "\n%3s %10s %10s %7s %9s  layout\n", "#", "step s", "tokens/s", "", "GiB");
+    int32_t ties = 0;
+    for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
+        const SearchLayout *l = &h->found.best[i];
+        double more = l->step_s / best->step_s - 1;
+        ties += i && more < tie;
+        text_printf(out, "%3d %10.4f %10.0f %+6.1f%% %9.1f  ", i + 1, l->step_s, hunt_tokens_per_s(h, l->step_s),
+                    100 * more, gib(l->peak_bytes));
+        hunt_name(h, l, out);
+        text_add(out, i && more < tie ? "  (tie)\n" : "\n");
+    }
+    text_add(out, "    tokens/s of a device; GiB of the fullest one, whatever the load of experts\n");
+    if (ties)
+        text_printf(out, "    %d within 1 %% of the first: run %s and keep the fastest\n", ties + 1,
+                    ties > 1 ? "them" : "both");
+}
+
+static void show_count(const char *label, const SearchCount *count, int64_t points, const char *what, Text *out) {
+    double n = search_count_double(count);
+    text_printf(out, "  %-10s ", label);
+    if (n < 1e15) search_count_print(count, out);
+    else text_printf(out, "%.3e", n);
+    text_printf(out, " layouts of %lld points%s\n", (long long)points, what);
+}
+
+static void show_certificate(const Hunt *h, Text *out) {
+    const SearchCertificate *c = &h->found.certificate;
+    text_add(out, "\ncertificate\n");
+    show_count("exist", &c->layouts, c->points, "", out);
+    show_count("no memory", &c->cut_memory, c->points_memory, " cannot fit", out);
+    show_count("bound", &c->cut_bound, c->points_bound, " cannot be among the best 64", out);
+    show_count("decided", &c->decided, c->points_decided, " by their exact best", out);
+    if (c->complete)
+        text_printf(out, "  the first is the fastest of all under this model of costs; %.2f s\n", h->seconds);
+    else
+        text_printf(out, "  interrupted after %.2f s: no layout is faster than %.4f s, a gap of %.2f %%\n", h->seconds,
+                    c->lower_s, 100 * c->gap);
+}
+
+/* Speed against memory -------------------------------------------------------------------------------- */
+
+static void show_front(const Hunt *h, Text *out) {
+    enum { WIDTH = 40 };
+    if (h->front.n < 2) return;
+    double most = hunt_tokens_per_s(h, h->front.at[0].step_s);
+    text_add(out, "\nspeed against memory\n      free GiB   tokens/s\n");
+    for (int32_t i = 0; i < h->front.n; i++) {
+        const SearchLayout *l = &h->front.at[i];
+        double speed = hunt_tokens_per_s(h, l->step_s);
+        int bar = (int)lround(WIDTH * speed / most);
+        text_printf(out, "  %12.1f %10.0f %.*s%*s ", gib(h->memory - l->peak_bytes), speed, bar,
+                    "########################################", WIDTH - bar, "");
+        hunt_name(h, l, out);
+        text_add(out, "\n");
+    }
+}
+
+/* Where seconds and bytes go ---------------------------------------------------------------------------- */
+
+static void show_waterfall(const Hunt *h, Text *out) {
+    enum { WIDTH = 40 };
+    const SearchLayout *best = &h->found.best[0];
+    CostedStep step;
+    costed_step(&h->at.costed, best, &step);
+    double peak = h->at.cluster.device.matmul[h->args->precision].flop_per_s;
+    double reached = step.flops / best->step_s / (double)h->space.ranks;
+    text_printf(out, "\nstep of the first, on stage %d, which decides: %.4f s, %.1f TFLOP/s a device", step.rank,
+                best->step_s, reached / 1e12);
+    if (peak > 0) text_printf(out, ", %.1f %% of the peak", 100 * reached / peak);
+    text_add(out, "\n");
+    double before = 0;
+    for (int i = 0; i < N_COSTED_KINDS; i++) {
+        double share = step.seconds[i] / best->step_s;
+        if (share < 5e-4) continue;
+        int from = (int)lround(WIDTH * before), to = (int)lround(WIDTH * (before + share));
+        text_printf(out, "  %-31s %9.4f s %5.1f %%  %*s%.*s\n", costed_kind_name[i], step.seconds[i], 100 * share,
+                    from, "", to > from ? to - from : 1, "########################################");
+        before += share;
+    }
+}
+
+static void show_memory(const Hunt *h, Text *out) {
+    const SearchLayout *best = &h->found.best[0];
+    int32_t pp = best->point.choice.pp;
+    double (*bytes)[N_COSTED_BYTES] = (void *)ARENA_ARRAY(h->arena, double, pp * N_COSTED_BYTES);
+    costed_bytes(&h->at.costed, best, bytes);
+    text_printf(out, "\nmemory of a device of each stage, GiB of %.1f\n  %5s %7s", gib(h->memory), "stage", "layers");
+    for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %26s", costed_bytes_name[k]);
+    text_printf(out, " %8s\n", "all");
+    for (int32_t r = 0; r < pp; r++) {
+        int32_t layers = 0;
+        for (int32_t c = 0; c < best->point.chunks; c++) layers += best->stages[c * pp + r];
+        if (pp > 16 && r > 3 && r < pp - 3) {
+            if (r == 4) text_add(out, "    ...\n");
+            continue;
+        }
+        text_printf(out, "  %5d %7d", r, layers);
+        for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %26.2f", gib(bytes[r][k]));
+        text_printf(out, " %8.2f\n", gib(best->stage_bytes[r]));
+    }
+}
+
+void hunt_show(const Hunt *h, Text *out) {
+    show_head(h, out);
+    show_table(h, out);
+    show_certificate(h, out);
+    show_front(h, out);
+    show_waterfall(h, out);
+    show_memory(h, out);
+}
+
+/* The plan -------------------------------------------------------------------------------------------------- */
+
+// Memory does not grow with microbatches beyond those that are held at once.
+static int32_t enough_microbatches(const SearchPoint *p) {
+    int64_t most = round_up(2 * (int64_t)p->choice.pp * p->chunks, p->choice.pp);
+    return (int32_t)min_i64(p->microbatches, most);
+}
+
+static int confirm_stage(const Hunt *h, const SearchLayout *found, int32_t stage, Text *out) {
+    Layout layout = hunt_layout(h, found);
+    const char *arch = h->at.cluster.device.arch;
+    LowerOptions options = { .microbatch = layout.microbatch,
+                             .microbatches = enough_microbatches(&found->point),
+                             .target = strcmp(arch, "cpu") ? arena_printf(h->arena, "cuda:%s", arch) : "cpu",
+                             .precision = h->args->precision, .recompute = layout.recompute,
+                             .layout = &layout, .stage = stage };
+    options.programs[PROGRAM_STEP] = true;
+    Plan *plan = lower_model(h->model, &options);
+    if (!plan) return driver_refuse(h->model);
+    double planned = (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes;
+    text_printf(out, "  stage %-3d %9.2f GiB by its plan, %9.2f predicted, %+.1f %%%s\n", stage, gib(planned),
+                gib(found->stage_bytes[stage]), 100 * (found->stage_bytes[stage] / planned - 1),
+                planned > h->memory ? "  DOES NOT FIT" : "");
+    plan_destroy(plan);
+    return 0;
+}
+
+int hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out) {
+    if (h->args->precision == PRECISION_MXFP8) return 0;
+    int32_t fullest = 0;
+    for (int32_t r = 0; r < found->point.choice.pp; r++)
+        if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
+    text_add(out, "\nlowered: what `moec plan` gives\n");
+    int result = confirm_stage(h, found, fullest, out);
+    if (!result && fullest) result = confirm_stage(h, found, 0, out);
+    return result;
+}

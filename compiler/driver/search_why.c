@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why `moec search` chose what it chose: neighbours, what binds, what other machines would change, why not the
+// layout that the user names, and what is the least that must change when nothing fits.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compiler/driver/search.h"
+
+static double gib(double bytes) {
+    return bytes / 0x1p30;
+}
+
+/* Neighbours ---------------------------------------------------------------------------------------- */
+
+static void say_neighbour(Hunt *h, const char *change, const SearchPoint *point, Text *out) {
+    SearchEvaluated e;
+    search_point(h->at.search, point, h->memory, h->arena, &e);
+    if (e.verdict == VERDICT_IMPOSSIBLE) return;
+    text_printf(out, "  %-30s ", change);
+    double best = h->found.best[0].step_s;
+    if (e.verdict == VERDICT_FITS) text_printf(out, "%+7.1f %%   %.1f GiB", 100 * (e.layout.step_s / best - 1), gib(e.layout.peak_bytes));
+    else text_printf(out, "does not fit: %.1f GiB too many at least", gib(e.short_bytes));
+    text_add(out, "\n");
+}
+
+static void each_factor(Hunt *h, const char *name, int32_t value, int32_t *field, SearchPoint *point, bool dp, Text *out) {
+    for (int up = 0; up < 2; up++) {
+        if (!up && value % 2) continue;
+        *field = up ? value * 2 : value / 2;
+        if (dp) point->choice.dp = (int32_t)(h->space.ranks / point->choice.pp);
+        char change[64];
+        snprintf(change, sizeof change, "%s %d -> %d", name, value, *field);
+        say_neighbour(h, change, point, out);
+        *field = value;
+        if (dp) point->choice.dp = (int32_t)(h->space.ranks / point->choice.pp);
+    }
+}
+
+// Both orders of a field of two values.
+static void flip(Hunt *h, const char *name, const char *const words[2], uint8_t *field, SearchPoint *point, Text *out) {
+    char change[64];
+    *field = !*field;
+    snprintf(change, sizeof change, "%s=%s", name, words[*field]);
+    say_neighbour(h, change, point, out);
+    *field = !*field;
+}
+
+static void each_schedule(Hunt *h, const SearchPoint *best, Text *out) {
+    static const char *const words[] = { "1f1b", "interleaved", "zb" };
+    for (int32_t schedule = 0; schedule < 3; schedule++) {
+        for (int32_t v = 1; v <= SEARCH_MOST_CHUNKS; v++) {
+            SearchPoint p = *best;
+            p.schedule = (uint8_t)schedule;
+            p.chunks = v;
+            if ((schedule == SCHEDULE_INTERLEAVED) != (v > 1)) continue;
+            if (schedule == best->schedule && v == best->chunks) continue;
+            char change[64];
+            snprintf(change, sizeof change, v > 1 ? "schedule=%s,slots=%d" : "schedule=%s", words[schedule], v);
+            say_neighbour(h, change, &p, out);
+        }
+    }
+}
+
+// All layers alike, the split free or even: what mixing and uneven splits are worth.
+static void say_plain(Hunt *h, Text *out) {
+    static const char *const words[] = { "recompute=cheap of all", "recompute=none of all", "recompute=block of all" };
+    const SearchLayout *best = &h->found.best[0];
+    int32_t n = best->point.choice.pp * best->point.chunks, layers = h->model->n_layers;
+    for (int what = 0; what < 4; what++) {
+        SearchLayout l = *best;
+        l.stages = ARENA_ARRAY(h->arena, int32_t, n);
+        l.recompute = ARENA_ARRAY(h->arena, uint8_t, layers);
+        l.stage_bytes = NULL;
+        bool same = true;
+        for (int32_t i = 0; i < n; i++) {
+            l.stages[i] = what < 3 ? best->stages[i] : layers / n + (i < layers % n);
+            same &= l.stages[i] == best->stages[i];
+        }
+        for (int32_t i = 0; i < layers; i++) {
+            l.recompute[i] = what < 3 ? (uint8_t)what : best->recompute[i];
+            same &= l.recompute[i] == best->recompute[i];
+        }
+        SearchEvaluated e;
+        if (same) continue;
+        search_layout(h->at.search, &l, h->memory, h->arena, &e);
+        if (e.verdict == VERDICT_IMPOSSIBLE) continue;
+        text_printf(out, "  %-30s %+7.1f %%   %.1f GiB%s\n", what < 3 ? words[what] : "even stages",
+                    100 * (e.layout.step_s / best->step_s - 1), gib(e.layout.peak_bytes),
+                    e.verdict == VERDICT_MEMORY ? ", too many" : "");
+    }
+}
+
+void hunt_neighbours(Hunt *h, Text *out) {
+    static const char *const params[] = { "resident", "fsdp" }, *const transports[] = { "rows", "blocks" };
+    SearchPoint p = h->found.best[0].point;
+    text_add(out, "\none step away, its stages and recomputes the best there\n");
+    each_factor(h, "pp", p.choice.pp, &p.choice.pp, &p, true, out);
+    each_factor(h, "ep", p.choice.ep, &p.choice.ep, &p, false, out);
+    each_factor(h, "microbatch", p.choice.microbatch, &p.choice.microbatch, &p, false, out);
+    each_schedule(h, &p, out);
+    if (p.choice.dp > 1) flip(h, "params", params, &p.choice.params, &p, out);
+    if (p.choice.dp > p.choice.ep && h->at.costs->experts > 0)
+        flip(h, "expert_params", params, &p.choice.expert_params, &p, out);
+    if (p.choice.ep > 1) flip(h, "transport", transports, &p.choice.transport, &p, out);
+    say_plain(h, out);
+}
+
+/* What binds ------------------------------------------------------------------------------------------ */
+
+static bool same_point(const SearchPoint *a, const SearchPoint *b) {
+    const SearchChoice *x = &a->choice, *y = &b->choice;
+    return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
+           x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
+           x->capacity == y->capacity && a->schedule == b->schedule && a->chunks == b->chunks;
+}
+
+static void say_changed(const Hunt *h, const char *what, const SearchFound *then, Text *out) {
+    text_printf(out, "  %-34s ", what);
+    if (!then->n) {
+        text_add(out, "nothing fits\n");
+        return;
+    }
+    const SearchLayout *best = &h->found.best[0], *now = &then->best[0];
+    text_printf(out, "%+6.1f %%  ", 100 * (now->step_s / best->step_s - 1));
+    if (same_point(&best->point, &now->point)) {
+        text_add(out, "the same layout\n");
+        return;
+    }
+    hunt_name(h, now, out);
+    text_add(out, "\n");
+}
+
+static double say_memory(Hunt *h, double gibs, Text *out) {
+    SearchFound then;
+    char what[64];
+    search_run(h->at.search, h->memory + gibs * 0x1p30, 1, h->arena, &then);
+    snprintf(what, sizeof what, "%.0f GiB %s a device", fabs(gibs), gibs > 0 ? "more" : "less");
+    say_changed(h, what, &then, out);
+    return then.n ? then.best[0].step_s : INFINITY;
+}
+
+// Another machine: a search of its own.
+static void say_ground(Hunt *h, const char *what, const CostCluster *cluster, double load, Text *out) {
+    Ground other;
+    SearchFound then = { 0 };
+    if (!hunt_ground(h, cluster, load, &other)) {
+        search_run(other.search, h->memory, 1, h->arena, &then);
+        say_changed(h, what, &then, out);
+    }
+    ground_finish(&other);
+}
+
+static void say_links(Hunt *h, Text *out) {
+    const CostCluster *c = &h->at.cluster;
+    static const double factors[] = { 2, 1.2, 0.8 };
+    for (int32_t i = 0; i < c->n_links; i++) {
+        for (int k = 0; k < COUNT_OF(factors); k++) {
+            CostCluster scaled = cost_cluster_scaled(c, i, factors[k]);
+            for (int32_t j = i + 1; j < c->n_links; j++) scaled.links[j] = c->links[j];
+            char what[64];
+            snprintf(what, sizeof what, "%s x %g", c->links[i].name, factors[k]);
+            say_ground(h, what, &scaled, 1, out);
+        }
+    }
+}
+
+static void say_bound_by(const Hunt *h, double more_s, Text *out) {
+    CostedStep step;
+    const SearchLayout *best = &h->found.best[0];
+    costed_step(&h->at.costed, best, &step);
+    int most = COSTED_rows;
+    for (int i = COSTED_rows; i < N_COSTED_KINDS; i++)
+        if (step.seconds[i] > step.seconds[most]) most = i;
+    if (more_s < 0.995 * best->step_s)
+        text_add(out, "  memory binds: with more of it the best is faster\n");
+    else
+        text_add(out, "  memory does not bind: with more of it the best stays as fast\n");
+    text_printf(out, "  beside computing, most goes to %s, %.1f %% of the step\n", costed_kind_name[most],
+                100 * step.seconds[most] / best->step_s);
+}
+
+void hunt_binding(Hunt *h, Text *out) {
+    text_add(out, "\nwhat other machines and loads would change: seconds of the best there, and which it is\n");
+    double more = say_memory(h, 10, out);
+    say_memory(h, -10, out);
+    say_links(h, out);
+    if (h->at.costs->experts > 0 && h->args->routing != ROUTING_UNIFORM) {
+        say_ground(h, "experts' loads even", &h->at.cluster, 0, out);
+        say_ground(h, "twice the imbalance", &h->at.cluster, 2, out);
+    }
+    say_bound_by(h, more, out);
+}
+
+/* Why not the one that is named ------------------------------------------------------------------------- */
+
+static void fill_named(const Hunt *h, const Layout *layout, SearchLayout *out) {
+    int32_t n = layout->pp * layout->chunks, layers = h->model->n_layers;
+    *out = (SearchLayout){ .point = { .choice = { .pp = layout->pp, .dp = layout->dp, .ep = layout->ep,
+                                                  .microbatch = layout->microbatch,
+                                                  .precision = h->args->precision, .params = layout->params,
+                                                  .expert_params = layout->expert_params,
+                                                  .transport = layout->transport, .overlap = 1,
+                                                  .capacity = layout->capacity },
+                                      .schedule = layout->schedule, .chunks = layout->chunks } };
+    out->stages = ARENA_ARRAY(h->arena, int32_t, n);
+    out->recompute = ARENA_ARRAY(h->arena, uint8_t, layers);
+    for (int32_t i = 0; i < n; i++) out->stages[i] = layout->stages ? layout->stages[i] : layers / n + (i < layers % n);
+    for (int32_t i = 0; i < layers; i++)
+        out->recompute[i] = layout->layer_recompute ? layout->layer_recompute[i] : layout->recompute;
+}
+
+static void say_verdict(const Hunt *h, const char *what, const SearchEvaluated *e, Text *out) {
+    text_printf(out, "  %-28s ", what);
+    double best = h->found.n ? h->found.best[0].step_s : INFINITY;
+    if (e->verdict == VERDICT_IMPOSSIBLE) {
+        text_add(out, "impossible here: its transport does not reach, or its microbatches do not come out\n");
+        return;
+    }
+    text_printf(out, "%.4f s", e->layout.step_s);
+    if (best < INFINITY) text_printf(out, " (%+.1f %%)", 100 * (e->layout.step_s / best - 1));
+    text_printf(out, ", %.1f GiB", gib(e->layout.peak_bytes));
+    if (e->verdict == VERDICT_MEMORY) text_printf(out, ": %.1f GiB too many", gib(e->short_bytes));
+    else {
+        int32_t faster = 0;
+        for (int32_t i = 0; i < h->found.n; i++) faster += h->found.best[i].step_s < e->layout.step_s * (1 - 1e-9);
+        text_printf(out, faster < HUNT_KEPT ? ": %d points are faster" : ": %d points and more are faster", faster);
+    }
+    text_add(out, "\n");
+}
+
+// Seconds by kind, the named one less the best.
+static void say_kinds(const Hunt *h, const SearchLayout *named, Text *out) {
+    CostedStep ours, theirs;
+    costed_step(&h->at.costed, &h->found.best[0], &ours);
+    costed_step(&h->at.costed, named, &theirs);
+    text_add(out, "  it differs from the first by\n");
+    for (int i = 0; i < N_COSTED_KINDS; i++) {
+        double more = theirs.seconds[i] - ours.seconds[i];
+        if (fabs(more) > 2e-3 * h->found.best[0].step_s)
+            text_printf(out, "    %-31s %+9.4f s\n", costed_kind_name[i], more);
+    }
+}
+
+int hunt_why_not(Hunt *h, Text *out) {
+    LayoutArgs args = { .text = h->args->layout, .ranks = h->space.ranks,
+                        .batch = h->space.sequences * h->model->sequence };
+    Layout layout;
+    int32_t microbatches;
+    int result = driver_layout(&args, h->model, h->arena, &layout, &microbatches);
+    if (result) return result;
+    SearchLayout named;
+    SearchEvaluated as_is, free_there;
+    fill_named(h, &layout, &named);
+    search_layout(h->at.search, &named, h->memory, h->arena, &as_is);
+    search_point(h->at.search, &named.point, h->memory, h->arena, &free_there);
+    text_printf(out, "\nwhy not %s\n", h->args->layout);
+    say_verdict(h, "as it is", &as_is, out);
+    say_verdict(h, "stages and recomputes free", &free_there, out);
+    if (as_is.verdict != VERDICT_IMPOSSIBLE && h->found.n) say_kinds(h, &as_is.layout, out);
+    return 0;
+}
+
+/* When nothing fits --------------------------------------------------------------------------------------- */
+
+// The least memory with which anything fits, by halving.
+static double least_memory(Hunt *h, SearchLayout *out) {
+    double low = h->memory, high = 2 * low;
+    SearchFound found;
+    for (int i = 0; i < 12; i++, high *= 2) {
+        search_run(h->at.search, high, 1, h->arena, &found);
+        if (found.n) break;
+        low = high;
+    }
+    if (!found.n) return INFINITY;
+    for (int i = 0; i < 20 && high - low > 0x1p26; i++) {
+        double middle = 0.5 * (low + high);
+        search_run(h->at.search, middle, 1, h->arena, &found);
+        if (found.n) high = middle, *out = found.best[0];
+        else low = middle;
+    }
+    search_run(h->at.search, high, 1, h->arena, &found);
+    *out = found.best[0];
+    return out->peak_bytes;
+}
+
+static void say_more_ranks(Hunt *h, Text *out) {
+    SearchSpace was = h->space;
+    for (int64_t factor = 2; factor <= 64; factor *= 2) {
+        Ground other;
+        SearchFound then = { 0 };
+        h->space.ranks = was.ranks * factor;
+        if (h->space.ranks > LAYOUT_MOST_RANKS) break;
+        h->space.sequences = max_i64(was.sequences, round_up(was.sequences, h->space.ranks));
+        CostCluster more = h->at.cluster;
+        if (more.n_links) more.links[more.n_links - 1].size *= (int32_t)factor;
+        if (!hunt_ground(h, &more, 1, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
+        if (then.n) {
+            text_printf(out, "  %lld devices of this kind: ", (long long)h->space.ranks);
+            hunt_name(h, &then.best[0], out);
+            text_add(out, "\n");
+        }
+        ground_finish(&other);
+        if (then.n) break;
+    }
+    h->space = was;
+}
+
+static void say_capacity(Hunt *h, Text *out) {
+    const CostProfile *costs = h->at.costs;
+    if (!(costs->experts > 0) || h->args->n_capacities || costs->capacity < INFINITY) return;
+    SearchSpace was = h->space;
+    h->space.n_capacities = 1;
+    h->space.capacities[0] = 1.25;
+    Ground other;
+    SearchFound then = { 0 };
+    if (!hunt_ground(h, &h->at.cluster, 1, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
+    if (then.n) {
+        text_add(out, "  --capacity 1.25, which drops rows over it, where the spec drops none: ");
+        hunt_name(h, &then.best[0], out);
+        text_add(out, "\n");
+    }
+    ground_finish(&other);
+    h->space = was;
+}
+
+void hunt_nothing(Hunt *h, Text *out) {
+    const SearchCertificate *c = &h->found.certificate;
+    text_printf(out, "%s on %lld x %s: no layout fits %.1f GiB a device (", h->model->name, (long long)h->space.ranks,
+                h->at.cluster.device.name, gib(h->memory));
+    if (search_count_double(&c->layouts) < 1e15) search_count_print(&c->layouts, out);
+    else text_printf(out, "%.3e", search_count_double(&c->layouts));
+    text_printf(out, " layouts of %lld points)\nthe least that must change, one of\n", (long long)c->points);
+    SearchLayout least;
+    double bytes = least_memory(h, &least);
+    if (bytes < INFINITY) {
+        text_printf(out, "  %.1f GiB a device, %.1f more: ", gib(bytes), gib(bytes - h->memory));
+        hunt_name(h, &least, out);
+        text_add(out, "\n");
+    }
+    say_more_ranks(h, out);
+    say_capacity(h, out);
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// From parts and seconds of kernels to what a layer takes: what crosses ranks runs beside compute as far as
+// the choice says, and slows it.
+#include "compiler/search/costed.h"
+
+#include <math.h>
+
+#include "compiler/search/private.h"
+
+const char *const costed_kind_name[] = {
+#define X(name, text) text,
+    COSTED_KINDS(X)
+#undef X
+};
+const char *const costed_bytes_name[] = {
+#define X(name, text) text,
+    COSTED_BYTES(X)
+#undef X
+};
+
+typedef struct Seconds { double kind[N_COSTED_KINDS], wgrad, once; } Seconds;
+
+static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int recompute) {
+    return (CostChoice){ .microbatch = choice->microbatch, .ep = choice->ep, .precision = choice->precision,
+                         .recompute = (uint8_t)recompute, .transport = choice->transport,
+                         .params = choice->params, .expert_params = choice->expert_params,
+                         .routing = c->routing, .capacity = choice->capacity };
+}
+
+static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
+    CostChoice cost = cost_choice(c, choice, recompute);
+    cost.params = cost.expert_params = 0; // what a part takes does not depend on where its parameters live
+    return c->profile->part(c->profile, part, &cost, out);
+}
+
+// Of seconds that ranks talk, what is not hidden.
+static double exposed(const Costed *c, bool overlap, double share, double compute_s, double talk_s) {
+    double beside = overlap ? talk_s * share : 0;
+    return talk_s - beside + (beside > 0 ? cost_exposed_s(&c->cluster->device, compute_s, beside) : 0);
+}
+
+static double state_seconds(const Costed *c, const SearchChoice *choice, const CostPart *p, double *once,
+                            double *each) {
+    double optimizer;
+    CostChoice cost = cost_choice(c, choice, 0);
+    cost_state_s(c->cluster, &c->stack, p, &cost, choice->dp, once, each, &optimizer);
+    return optimizer;
+}
+
+// Of a microbatch, by kind; `optimizer` and `once` of a step.
+static void find_seconds(const Costed *c, const SearchChoice *choice, const CostPart *p, Seconds *out) {
+    double compute = 0, rows = 0, each;
+    *out = (Seconds){ 0 };
+    for (CostPass pass = 0; pass < N_COST_PASSES; pass++) {
+        const double *s = p->s[pass];
+        double imbalance = p->imbalance_s[pass] * c->load, even = -p->imbalance_s[pass];
+        double move = s[COST_row] + s[COST_move] + s[COST_optimizer];
+        double all = s[COST_dense] + s[COST_experts] + s[COST_attention] + move + even;
+        rows += p->rows_s[pass];
+        compute += all + imbalance;
+        out->kind[COSTED_imbalance] += imbalance;
+        if (pass == PASS_wgrad) out->wgrad = all + imbalance;
+        if (pass == PASS_again) {
+            out->kind[COSTED_again] += all;
+            continue;
+        }
+        out->kind[COSTED_dense] += s[COST_dense];
+        out->kind[COSTED_experts] += s[COST_experts] + even; // rows of experts wait for the busiest
+        out->kind[COSTED_attention] += s[COST_attention];
+        out->kind[COSTED_memory] += move;
+    }
+    out->kind[COSTED_optimizer] = state_seconds(c, choice, p, &out->once, &each);
+    out->kind[COSTED_rows] = exposed(c, choice->overlap, c->rows_hidden, compute, rows);
+    out->kind[COSTED_params] = exposed(c, choice->overlap, c->params_hidden, compute, each);
+    out->once = exposed(c, choice->overlap, c->params_hidden, compute, out->once);
+}
+
+static double of_microbatch(const Seconds *s) {
+    double sum = 0;
+    for (int i = 0; i < N_COSTED_KINDS; i++) sum += i == COSTED_optimizer ? 0 : s->kind[i];
+    return sum;
+}
+
+// Rows go through memory inside a node, in blocks between nodes.
+static bool transport_fits(const Costed *c, const SearchChoice *choice) {
+    if (choice->ep == 1) return true;
+    bool within = c->cluster->n_links && choice->ep <= c->cluster->links[0].size;
+    return (choice->transport == TRANSPORT_ROWS) == within;
+}
+
+static bool costed_part(const void *user, const SearchChoice *choice, int32_t part, SearchLayer *out) {
+    const Costed *c = user;
+    *out = (SearchLayer){ 0 };
+    if (!transport_fits(c, choice)) return false;
+    bool layer = part < c->profile->n_classes, any = false;
+    for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
+        CostPart p;
+        Seconds s;
+        out->seconds[r] = INFINITY;
+        if ((!layer && r) || !find_part(c, choice, part, r, &p)) continue;
+        CostChoice cost = cost_choice(c, choice, r);
+        find_seconds(c, choice, &p, &s);
+        out->seconds[r] = of_microbatch(&s);
+        out->wgrad_s = s.wgrad;
+        out->step_s = s.once + s.kind[COSTED_optimizer];
+        out->state_bytes = (double)cost_state_bytes(&c->stack, &p, &cost, choice->dp);
+        out->saved_bytes[r] = (double)(p.saved_bytes[0] + p.saved_bytes[1]);
+        out->transient_bytes[r] = (double)(p.transient_bytes[0] + p.transient_bytes[1] +
+                                           cost_gathered_bytes(&c->stack, &p, &cost));
+        any = true;
+    }
+    return any;
+}
+
+static double boundary_bytes(const Costed *c, const SearchChoice *choice) {
+    return (double)choice->microbatch * c->profile->sequence * c->profile->width *
+           (choice->precision == PRECISION_FP32 ? 4 : 2);
+}
+
+static bool costed_rest(const void *user, const SearchChoice *choice, SearchRest *out) {
+    const Costed *c = user;
+    *out = (SearchRest){ .fixed_bytes = (double)c->cluster->device.reserved_bytes };
+    if (choice->pp == 1) return true;
+    out->boundary_bytes = boundary_bytes(c, choice);
+    out->send_s = cost_collective_s(c->cluster, COLLECTIVE_send, (CostGroup){ choice->pp, choice->dp },
+                                    out->boundary_bytes);
+    out->sent_s = choice->overlap ? 0 : 2 * out->send_s;
+    return true;
+}
+
+Status costed_start(Costed *c, SearchProfile *out) {
+    const CostProfile *p = c->profile;
+    if (p->n_layers > SEARCH_MOST_LAYERS || p->n_classes > SEARCH_MOST_CLASSES)
+        return status_fail(ERR_ARGUMENT, "search: %d layers of %d kinds, expected up to %d of %d", p->n_layers,
+                           p->n_classes, SEARCH_MOST_LAYERS, SEARCH_MOST_CLASSES);
+    for (int32_t i = 0; i < p->n_layers; i++) c->class_of[i] = (uint8_t)p->class_of[i];
+    c->experts[0] = (int32_t)p->experts;
+    *out = (SearchProfile){ .n_layers = p->n_layers, .n_classes = p->n_classes, .class_of = c->class_of,
+                            .experts = c->experts, .n_experts = p->experts > 0, .part = costed_part,
+                            .rest = costed_rest, .user = c };
+    return OK;
+}
+
+/* What is shown ---------------------------------------------------------------------------------- */
+
+// Calls for every part of every virtual stage, in order.
+typedef void (*OnPart)(void *user, int32_t rank, int32_t part, int recompute, int32_t flight);
+
+static void each_part(const Costed *c, const SearchLayout *l, OnPart on, void *user) {
+    int32_t pp = l->point.choice.pp, n = pp * l->point.chunks, layer = 0, flights[SEARCH_MOST_CHUNKS];
+    for (int32_t i = 0; i < n; i++) {
+        flight_count(&l->point, i % pp, flights);
+        if (!i) on(user, 0, c->profile->n_classes, 0, flights[0]);
+        for (int32_t k = 0; k < l->stages[i]; k++, layer++)
+            on(user, i % pp, c->profile->class_of[layer], l->recompute[layer], flights[i / pp]);
+        if (i == n - 1) on(user, i % pp, c->profile->n_classes + 1, 0, flights[i / pp]);
+    }
+}
+
+typedef struct Sums {
+    const Costed *c;
+    const SearchLayout *l;
+    Seconds ranks[SEARCH_MOST_STAGES];
+    double flops, (*bytes)[N_COSTED_BYTES];
+} Sums;
+
+static void sum_seconds(void *user, int32_t rank, int32_t part, int recompute, int32_t flight) {
+    Sums *sums = user;
+    (void)flight;
+    CostPart p;
+    Seconds s;
+    if (!find_part(sums->c, &sums->l->point.choice, part, recompute, &p)) return;
+    find_seconds(sums->c, &sums->l->point.choice, &p, &s);
+    for (int i = 0; i < N_COSTED_KINDS; i++) sums->ranks[rank].kind[i] += s.kind[i];
+    sums->ranks[rank].once += s.once;
+    sums->ranks[rank].wgrad += s.wgrad;
+    sums->flops += p.flops * sums->l->point.microbatches * sums->l->point.choice.dp;
+}
+
+void costed_step(const Costed *c, const SearchLayout *l, CostedStep *out) {
+    Arena *arena = arena_create();
+    Sums *sums = ARENA_NEW(arena, Sums);
+    *sums = (Sums){ .c = c, .l = l };
+    each_part(c, l, sum_seconds, sums);
+    const SearchPoint *p = &l->point;
+    double m = p->microbatches, v = p->chunks, slowest = -INFINITY;
+    *out = (CostedStep){ .flops = sums->flops };
+    for (int32_t r = 0; r < p->choice.pp; r++) {
+        const Seconds *s = &sums->ranks[r];
+        double t = of_microbatch(s), fill = p->schedule == SCHEDULE_ZERO_BUBBLE ? fmax(0, t - 2 * s->wgrad) : t;
+        double busy = m * t + s->once + s->kind[COSTED_optimizer] - fill / v;
+        if (busy <= slowest) continue;
+        slowest = busy;
+        out->rank = r;
+    }
+    const Seconds *s = &sums->ranks[out->rank];
+    SearchRest rest;
+    costed_rest(c, &p->choice, &rest);
+    double left = l->step_s;
+    for (int i = 0; i < N_COSTED_KINDS; i++) {
+        out->seconds[i] = i == COSTED_optimizer ? s->kind[i] : m * s->kind[i];
+        if (i == COSTED_params) out->seconds[i] += s->once;
+        if (i == COSTED_sends)
+            out->seconds[i] = 2.0 * (p->choice.pp - 1) * rest.send_s + (p->choice.pp > 1 ? m * v * rest.sent_s : 0);
+        left -= out->seconds[i];
+    }
+    out->seconds[COSTED_bubble] = fmax(0, left);
+    arena_destroy(arena);
+}
+
+static void sum_bytes(void *user, int32_t rank, int32_t part, int recompute, int32_t flight) {
+    Sums *sums = user;
+    SearchLayer layer;
+    double *bytes = sums->bytes[rank];
+    if (!costed_part(sums->c, &sums->l->point.choice, part, &layer)) return;
+    bytes[COSTED_BYTES_state] += layer.state_bytes;
+    bytes[COSTED_BYTES_saved] += flight * layer.saved_bytes[recompute];
+    bytes[COSTED_BYTES_transient] = fmax(bytes[COSTED_BYTES_transient], layer.transient_bytes[recompute]);
+}
+
+void costed_bytes(const Costed *c, const SearchLayout *l, double (*bytes)[N_COSTED_BYTES]) {
+    Arena *arena = arena_create();
+    Sums *sums = ARENA_NEW(arena, Sums);
+    *sums = (Sums){ .c = c, .l = l, .bytes = bytes };
+    int32_t pp = l->point.choice.pp, flights[SEARCH_MOST_CHUNKS];
+    memset(bytes, 0, sizeof *bytes * (size_t)pp);
+    each_part(c, l, sum_bytes, sums);
+    SearchRest rest;
+    costed_rest(c, &l->point.choice, &rest);
+    for (int32_t i = 0; i < pp * l->point.chunks; i++) {
+        flight_count(&l->point, i % pp, flights);
+        if (i) bytes[i % pp][COSTED_BYTES_saved] += flights[i / pp] * rest.boundary_bytes;
+    }
+    for (int32_t r = 0; r < pp; r++) bytes[r][COSTED_BYTES_fixed] = rest.fixed_bytes;
+    arena_destroy(arena);
+}

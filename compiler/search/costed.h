@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a search asks of a model, answered by the cost model: a SearchProfile over a CostProfile.
+#ifndef MOEC_SEARCH_COSTED_H
+#define MOEC_SEARCH_COSTED_H
+
+#include "compiler/cost/profile.h"
+#include "compiler/search/search.h"
+
+typedef struct Costed {
+    const CostProfile *profile;
+    const CostCluster *cluster;
+    CostStack stack;
+    uint8_t routing;           // CostRouting
+    double load;               // times what the imbalance is expected to be over even; 1
+    // Share of what crosses ranks that runs beside compute where a choice has overlap: of parameters and
+    // gradients, of rows. Sends between stages are hidden then.
+    double params_hidden, rows_hidden;
+    // Filled in by costed_start.
+    uint8_t class_of[SEARCH_MOST_LAYERS];
+    int32_t experts[1];
+} Costed;
+
+// A profile of which *costed, which outlives it, is the user. Other fields than class_of and experts are set.
+// ERR_ARGUMENT: more layers or kinds of them than a search takes.
+Status costed_start(Costed *costed, SearchProfile *out);
+
+// Where the seconds of a layout's step go, on the rank that decides them; they add up to step_s.
+#define COSTED_KINDS(X)                                                                            \
+    X(dense, "dense products") X(experts, "experts' products") X(attention, "attention")           \
+    X(memory, "rows and moves") X(again, "computed again") X(rows, "rows between ranks, exposed")  \
+    X(params, "weights and gradients, exposed") X(sends, "between stages") X(bubble, "waiting for stages") \
+    X(imbalance, "imbalance") X(optimizer, "optimizer")
+typedef enum CostedKind {
+#define X(name, text) COSTED_##name,
+    COSTED_KINDS(X)
+#undef X
+    N_COSTED_KINDS
+} CostedKind;
+extern const char *const costed_kind_name[N_COSTED_KINDS];
+
+typedef struct CostedStep {
+    double seconds[N_COSTED_KINDS];
+    int32_t rank;              // the stage that decides
+    double flops;              // of the model, of a step, all ranks
+} CostedStep;
+void costed_step(const Costed *costed, const SearchLayout *layout, CostedStep *out);
+
+// Memory of a rank of a stage by what it is for.
+#define COSTED_BYTES(X)                                                                            \
+    X(state, "parameters and optimizer") X(saved, "kept for backward") X(transient, "while computing") \
+    X(fixed, "context and transports")
+typedef enum CostedBytes {
+#define X(name, text) COSTED_BYTES_##name,
+    COSTED_BYTES(X)
+#undef X
+    N_COSTED_BYTES
+} CostedBytes;
+extern const char *const costed_bytes_name[N_COSTED_BYTES];
+// bytes[stage]; adds up to stage_bytes.
+void costed_bytes(const Costed *costed, const SearchLayout *layout, double (*bytes)[N_COSTED_BYTES]);
+
+#endif
