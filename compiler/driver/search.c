@@ -144,9 +144,9 @@ static int load_cluster(const HuntArgs *args, Arena *arena, CostCluster *out) {
                                    (long long)devices));
 }
 
-int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, Ground *out) {
+int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bare, Ground *out) {
     *out = (Ground){ .cluster = *cluster };
-    out->costs = profile_create(h->model, &out->cluster);
+    out->costs = out == &h->at ? profile_create(h->model, &out->cluster) : profile_on(h->at.costs, &out->cluster);
     if (!out->costs) return driver_refuse(h->model);
     // Weights and gradients cross beside compute; rows are waited for.
     out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = cost_stack_moec,
@@ -155,7 +155,8 @@ int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, Ground *
                                                                             : COST_LEARNED,
                             .load = load, .params_hidden = 1 };
     Status status = costed_start(&out->costed, &out->profile);
-    if (status == OK) status = search_create(&out->profile, &h->space, &out->search);
+    if (status == OK)
+        status = (bare ? search_create_bare : search_create)(&out->profile, &h->space, &out->search);
     return status == OK ? 0 : driver_fail(status);
 }
 
@@ -255,7 +256,7 @@ static int show_all(Hunt *h) {
     } else {
         hunt_show(h, &out);
         if (!interrupted && !h->args->brief) {
-            result = hunt_confirm(h, &h->found.best[0], &out);
+            hunt_confirm(h, &h->found.best[0], &out);
             hunt_neighbours(h, &out);
             hunt_binding(h, &out);
         }
@@ -274,7 +275,7 @@ static int search_model(Hunt *h) {
     Status status = fill_space(h, &cluster);
     if (status != OK) return driver_fail(status);
     double began = time_seconds();
-    result = hunt_ground(h, &cluster, 1, &h->at);
+    result = hunt_ground(h, &cluster, 1, false, &h->at);
     if (!result) {
         search_all(h);
         h->seconds = time_seconds() - began;

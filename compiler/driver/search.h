@@ -43,19 +43,20 @@ typedef struct Hunt {
     double seconds;             // of the search
 } Hunt;
 
-// A search over the same space on another cluster. Prints what is wrong; returns the exit status.
-int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, Ground *out);
+// A search over the same space on another cluster, `bare` for single points only. `load`: imbalance over what
+// is expected. *out stays where it is. Prints what is wrong; returns the exit status.
+int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bare, Ground *out);
 void ground_finish(Ground *ground);
 // The layout of compiler/layout, with what only the cluster says.
 Layout hunt_layout(const Hunt *h, const SearchLayout *found);
-// In the short form, recompute by runs of equal words: "recompute=block*3:cheap*5" is no input.
+// In the short form, but for recomputes that are mixed: "recompute=block of 3, cheap of 5".
 void hunt_name(const Hunt *h, const SearchLayout *found, Text *out);
 double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 
 /* search_show.c */
 void hunt_show(const Hunt *h, Text *out);
-// Plans of the best layout's fullest and first stage beside what was predicted.
-int hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out);
+// Plans of the layout's fullest and first stage beside what was predicted.
+void hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out);
 
 /* search_why.c */
 void hunt_neighbours(Hunt *h, Text *out);

@@ -2,9 +2,9 @@
 // What `moec search` prints of what it found: the best, the certificate, speed against memory, where the
 // seconds and the bytes of the best one go, and the bytes of its plan.
 #include <math.h>
+#include <stdio.h>
 
 #include "compiler/driver/search.h"
-#include "compiler/layout/pipeline.h"
 
 static const char *const precision_words[] = { "", "fp32", "bf16", "mxfp8" };
 static const char *const recompute_words[] = { "cheap", "none", "block" };
@@ -15,18 +15,14 @@ static double gib(double bytes) {
 
 void hunt_name(const Hunt *h, const SearchLayout *found, Text *out) {
     Layout layout = hunt_layout(h, found);
-    int32_t n = layout.n_layer_recompute;
+    int32_t of[SEARCH_RECOMPUTES] = { 0 }, n = layout.n_layer_recompute;
+    for (int32_t i = 0; i < n; i++) of[found->recompute[i]]++;
     layout.layer_recompute = NULL;
     layout.n_layer_recompute = 0;
     if (n) layout.recompute = RECOMPUTE_CHEAP;
     layout_print(&layout, out);
-    if (!n) return;
-    text_add(out, ",recompute=");
-    for (int32_t i = 0, run = 1; i < n; i++, run++) {
-        if (i + 1 < n && found->recompute[i + 1] == found->recompute[i]) continue;
-        text_printf(out, i + 1 < n ? "%s*%d:" : "%s*%d", recompute_words[found->recompute[i]], run);
-        run = 0;
-    }
+    for (int r = SEARCH_RECOMPUTES - 1, any = 0; r >= 0 && n; r--)
+        if (of[r]) text_printf(out, "%s%s of %d", any++ ? ", " : ",recompute=", recompute_words[r], of[r]);
 }
 
 /* The best ----------------------------------------------------------------------------------------- */
@@ -127,24 +123,31 @@ static void show_waterfall(const Hunt *h, Text *out) {
     }
 }
 
+static int32_t layers_of(const SearchLayout *l, int32_t rank) {
+    int32_t layers = 0;
+    for (int32_t c = 0; c < l->point.chunks; c++) layers += l->stages[c * l->point.choice.pp + rank];
+    return layers;
+}
+
+// Stages that are alike share a line.
 static void show_memory(const Hunt *h, Text *out) {
     const SearchLayout *best = &h->found.best[0];
     int32_t pp = best->point.choice.pp;
     double (*bytes)[N_COSTED_BYTES] = (void *)ARENA_ARRAY(h->arena, double, pp * N_COSTED_BYTES);
     costed_bytes(&h->at.costed, best, bytes);
-    text_printf(out, "\nmemory of a device of each stage, GiB of %.1f\n  %5s %7s", gib(h->memory), "stage", "layers");
-    for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %26s", costed_bytes_name[k]);
+    text_printf(out, "\nmemory of a device of each stage, GiB of %.1f\n  %7s %7s", gib(h->memory), "stage", "layers");
+    for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %25s", costed_bytes_name[k]);
     text_printf(out, " %8s\n", "all");
-    for (int32_t r = 0; r < pp; r++) {
-        int32_t layers = 0;
-        for (int32_t c = 0; c < best->point.chunks; c++) layers += best->stages[c * pp + r];
-        if (pp > 16 && r > 3 && r < pp - 3) {
-            if (r == 4) text_add(out, "    ...\n");
-            continue;
-        }
-        text_printf(out, "  %5d %7d", r, layers);
-        for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %26.2f", gib(bytes[r][k]));
+    for (int32_t r = 0, first = 0; r < pp; r++) {
+        bool more = r + 1 < pp && layers_of(best, r) == layers_of(best, r + 1) &&
+                    !memcmp(bytes[r], bytes[r + 1], sizeof bytes[r]);
+        if (more) continue;
+        char name[32];
+        snprintf(name, sizeof name, first < r ? "%d-%d" : "%d", first, r);
+        text_printf(out, "  %7s %7d", name, layers_of(best, r));
+        for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %25.2f", gib(bytes[r][k]));
         text_printf(out, " %8.2f\n", gib(best->stage_bytes[r]));
+        first = r + 1;
     }
 }
 
@@ -165,7 +168,7 @@ static int32_t enough_microbatches(const SearchPoint *p) {
     return (int32_t)min_i64(p->microbatches, most);
 }
 
-static int confirm_stage(const Hunt *h, const SearchLayout *found, int32_t stage, Text *out) {
+static Plan *plan_of(const Hunt *h, const SearchLayout *found, int32_t stage) {
     Layout layout = hunt_layout(h, found);
     const char *arch = h->at.cluster.device.arch;
     LowerOptions options = { .microbatch = layout.microbatch,
@@ -174,23 +177,28 @@ static int confirm_stage(const Hunt *h, const SearchLayout *found, int32_t stage
                              .precision = h->args->precision, .recompute = layout.recompute,
                              .layout = &layout, .stage = stage };
     options.programs[PROGRAM_STEP] = true;
-    Plan *plan = lower_model(h->model, &options);
-    if (!plan) return driver_refuse(h->model);
+    return lower_model(h->model, &options);
+}
+
+static bool confirm_stage(const Hunt *h, const SearchLayout *found, int32_t stage, Text *out) {
+    Plan *plan = plan_of(h, found, stage);
+    if (!plan) {
+        text_printf(out, "  no plan yet: %s\n", h->model->diag.message);
+        return false;
+    }
     double planned = (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes;
     text_printf(out, "  stage %-3d %9.2f GiB by its plan, %9.2f predicted, %+.1f %%%s\n", stage, gib(planned),
                 gib(found->stage_bytes[stage]), 100 * (found->stage_bytes[stage] / planned - 1),
                 planned > h->memory ? "  DOES NOT FIT" : "");
     plan_destroy(plan);
-    return 0;
+    return true;
 }
 
-int hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out) {
-    if (h->args->precision == PRECISION_MXFP8) return 0;
+void hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out) {
+    if (h->args->precision == PRECISION_MXFP8) return;
     int32_t fullest = 0;
     for (int32_t r = 0; r < found->point.choice.pp; r++)
         if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
-    text_add(out, "\nlowered: what `moec plan` gives\n");
-    int result = confirm_stage(h, found, fullest, out);
-    if (!result && fullest) result = confirm_stage(h, found, 0, out);
-    return result;
+    text_add(out, "\nthe first, lowered\n");
+    if (confirm_stage(h, found, fullest, out) && fullest) confirm_stage(h, found, 0, out);
 }

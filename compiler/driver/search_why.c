@@ -135,17 +135,23 @@ static double say_memory(Hunt *h, double gibs, Text *out) {
     SearchFound then;
     char what[64];
     search_run(h->at.search, h->memory + gibs * 0x1p30, 1, h->arena, &then);
-    snprintf(what, sizeof what, "%.0f GiB %s a device", fabs(gibs), gibs > 0 ? "more" : "less");
+    snprintf(what, sizeof what, "%g GiB %s a device", fabs(gibs), gibs > 0 ? "more" : "less");
     say_changed(h, what, &then, out);
     return then.n ? then.best[0].step_s : INFINITY;
 }
 
-// Another machine: a search of its own.
+// Another machine: which of the best 64 would be first there.
 static void say_ground(Hunt *h, const char *what, const CostCluster *cluster, double load, Text *out) {
     Ground other;
-    SearchFound then = { 0 };
-    if (!hunt_ground(h, cluster, load, &other)) {
-        search_run(other.search, h->memory, 1, h->arena, &then);
+    SearchFound then = { .best = ARENA_NEW(h->arena, SearchLayout) };
+    if (!hunt_ground(h, cluster, load, true, &other)) {
+        for (int32_t i = 0; i < h->found.n; i++) {
+            SearchEvaluated e;
+            search_point(other.search, &h->found.best[i].point, h->memory, h->arena, &e);
+            if (e.verdict != VERDICT_FITS || (then.n && e.layout.step_s >= then.best[0].step_s)) continue;
+            then.best[0] = e.layout;
+            then.n = 1;
+        }
         say_changed(h, what, &then, out);
     }
     ground_finish(&other);
@@ -181,9 +187,10 @@ static void say_bound_by(const Hunt *h, double more_s, Text *out) {
 }
 
 void hunt_binding(Hunt *h, Text *out) {
-    text_add(out, "\nwhat other machines and loads would change: seconds of the best there, and which it is\n");
-    double more = say_memory(h, 10, out);
-    say_memory(h, -10, out);
+    text_add(out, "\nother machines and loads: what the first of the best 64 would take there, and which it is\n");
+    double step = h->memory > 64 * 0x1p30 ? 10 : round(gib(h->memory) / 8 * 10) / 10; // GiB
+    double more = say_memory(h, step, out);
+    say_memory(h, -step, out);
     say_links(h, out);
     if (h->at.costs->experts > 0 && h->args->routing != ROUTING_UNIFORM) {
         say_ground(h, "experts' loads even", &h->at.cluster, 0, out);
@@ -294,7 +301,7 @@ static void say_more_ranks(Hunt *h, Text *out) {
         h->space.sequences = max_i64(was.sequences, round_up(was.sequences, h->space.ranks));
         CostCluster more = h->at.cluster;
         if (more.n_links) more.links[more.n_links - 1].size *= (int32_t)factor;
-        if (!hunt_ground(h, &more, 1, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
+        if (!hunt_ground(h, &more, 1, false, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
         if (then.n) {
             text_printf(out, "  %lld devices of this kind: ", (long long)h->space.ranks);
             hunt_name(h, &then.best[0], out);
@@ -314,7 +321,7 @@ static void say_capacity(Hunt *h, Text *out) {
     h->space.capacities[0] = 1.25;
     Ground other;
     SearchFound then = { 0 };
-    if (!hunt_ground(h, &h->at.cluster, 1, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
+    if (!hunt_ground(h, &h->at.cluster, 1, false, &other)) search_run(other.search, h->memory, 1, h->arena, &then);
     if (then.n) {
         text_add(out, "  --capacity 1.25, which drops rows over it, where the spec drops none: ");
         hunt_name(h, &then.best[0], out);

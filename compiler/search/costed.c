@@ -29,7 +29,6 @@ static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int r
 
 static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
     CostChoice cost = cost_choice(c, choice, recompute);
-    cost.params = cost.expert_params = 0; // what a part takes does not depend on where its parameters live
     return c->profile->part(c->profile, part, &cost, out);
 }
 
@@ -39,18 +38,12 @@ static double exposed(const Costed *c, bool overlap, double share, double comput
     return talk_s - beside + (beside > 0 ? cost_exposed_s(&c->cluster->device, compute_s, beside) : 0);
 }
 
-static double state_seconds(const Costed *c, const SearchChoice *choice, const CostPart *p, double *once,
-                            double *each) {
-    double optimizer;
-    CostChoice cost = cost_choice(c, choice, 0);
-    cost_state_s(c->cluster, &c->stack, p, &cost, choice->dp, once, each, &optimizer);
-    return optimizer;
-}
-
 // Of a microbatch, by kind; `optimizer` and `once` of a step.
 static void find_seconds(const Costed *c, const SearchChoice *choice, const CostPart *p, Seconds *out) {
-    double compute = 0, rows = 0, each;
-    *out = (Seconds){ 0 };
+    CostChoice cost = cost_choice(c, choice, 0);
+    CostState state = cost_state(c->cluster, &c->stack, p, &cost, choice->dp);
+    double compute = state.work_s, rows = 0;
+    *out = (Seconds){ .kind[COSTED_memory] = state.work_s };
     for (CostPass pass = 0; pass < N_COST_PASSES; pass++) {
         const double *s = p->s[pass];
         double imbalance = p->imbalance_s[pass] * c->load, even = -p->imbalance_s[pass];
@@ -69,10 +62,10 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, const Cost
         out->kind[COSTED_attention] += s[COST_attention];
         out->kind[COSTED_memory] += move;
     }
-    out->kind[COSTED_optimizer] = state_seconds(c, choice, p, &out->once, &each);
+    out->kind[COSTED_optimizer] = state.optimizer_s;
     out->kind[COSTED_rows] = exposed(c, choice->overlap, c->rows_hidden, compute, rows);
-    out->kind[COSTED_params] = exposed(c, choice->overlap, c->params_hidden, compute, each);
-    out->once = exposed(c, choice->overlap, c->params_hidden, compute, out->once);
+    out->kind[COSTED_params] = exposed(c, choice->overlap, c->params_hidden, compute, state.microbatch_s);
+    out->once = exposed(c, choice->overlap, c->params_hidden, compute, state.step_s);
 }
 
 static double of_microbatch(const Seconds *s) {
@@ -105,8 +98,7 @@ static bool costed_part(const void *user, const SearchChoice *choice, int32_t pa
         out->step_s = s.once + s.kind[COSTED_optimizer];
         out->state_bytes = (double)cost_state_bytes(&c->stack, &p, &cost, choice->dp);
         out->saved_bytes[r] = (double)(p.saved_bytes[0] + p.saved_bytes[1]);
-        out->transient_bytes[r] = (double)(p.transient_bytes[0] + p.transient_bytes[1] +
-                                           cost_gathered_bytes(&c->stack, &p, &cost));
+        out->transient_bytes[r] = (double)(p.transient_bytes[0] + p.transient_bytes[1]);
         any = true;
     }
     return any;

@@ -66,6 +66,7 @@ struct Search {
 
 /* space.c: points -------------------------------------------------------------------------------- */
 
+void space_settle(Search *s); // defaults of the space
 // Fills tables, nodes and families.
 Status space_fill(Search *s);
 // Fields that make no difference have one value: where one rank holds something, nothing is divided.

@@ -543,6 +543,18 @@ CostProfile *profile_create(Model *model, const CostCluster *cluster) {
     return &p->base;
 }
 
+CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) {
+    Arena *arena = arena_create();
+    Profile *p = ARENA_NEW(arena, Profile);
+    *p = *(const Profile *)profile->user;
+    p->arena = arena;
+    p->cluster = cluster;
+    p->base.user = p;
+    p->memo = NULL;
+    p->n_memo = p->cap_memo = 0;
+    return &p->base;
+}
+
 void profile_destroy(CostProfile *profile) {
     if (profile) arena_destroy(((Profile *)profile->user)->arena);
 }

@@ -58,17 +58,26 @@ static Status check_profile(const SearchProfile *p, const SearchSpace *space) {
     return OK;
 }
 
-Status search_create(const SearchProfile *profile, const SearchSpace *space, Search **out) {
+static Status create(const SearchProfile *profile, const SearchSpace *space, bool bare, Search **out) {
     *out = NULL;
     TRY(check_profile(profile, space));
     Arena *arena = arena_create();
     Search *s = ARENA_NEW(arena, Search);
     *s = (Search){ .profile = *profile, .space = *space, .arena = arena };
     fill_vectors(s);
-    Status status = space_fill(s);
+    space_settle(s);
+    Status status = bare ? OK : space_fill(s);
     if (status == OK) *out = s;
     else arena_destroy(arena);
     return status;
+}
+
+Status search_create(const SearchProfile *profile, const SearchSpace *space, Search **out) {
+    return create(profile, space, false, out);
+}
+
+Status search_create_bare(const SearchProfile *profile, const SearchSpace *space, Search **out) {
+    return create(profile, space, true, out);
 }
 
 void search_destroy(Search *search) {
@@ -254,7 +263,7 @@ void search_front(Search *s, double memory_bytes, int32_t steps, Arena *arena, S
         if (out->n && layout->step_s <= out->at[out->n - 1].step_s) out->n--;
         out->at[out->n++] = *layout;
         if (!found.certificate.complete) break;
-        cap = fmin(nextafter(layout->peak_bytes, 0), memory_bytes * (steps - i) / steps);
+        cap = fmin(layout->peak_bytes * (steps - 1), memory_bytes * (steps - i)) / steps;
     }
 }
 

@@ -151,11 +151,14 @@ typedef bool (*SearchPulse)(void *user, int64_t decided, int64_t points, double 
 typedef struct Search Search;
 // Counts and bounds every point. ERR_ARGUMENT: there is none, and which rule leaves none.
 Status search_create(const SearchProfile *profile, const SearchSpace *space, Search **out);
+// Without the points: for search_point, search_layout and search_bound only.
+Status search_create_bare(const SearchProfile *profile, const SearchSpace *space, Search **out);
 void search_destroy(Search *search);
 void search_on_pulse(Search *search, SearchPulse pulse, void *user);
 // The `top` fastest points with memory for `memory_bytes` a rank. Results live in `arena`.
 void search_run(Search *search, double memory_bytes, int32_t top, Arena *arena, SearchFound *out);
-// Fastest layout by memory left free: of each, none is as fast with more free. Fastest first.
+// Fastest layouts for less and less memory: each for a `steps`-th less than the one before takes, and at
+// most an even share of `memory_bytes`. Fastest first.
 typedef struct SearchFront { SearchLayout *at; int32_t n; } SearchFront;
 void search_front(Search *search, double memory_bytes, int32_t steps, Arena *arena, SearchFront *out);
 

@@ -196,7 +196,9 @@ static void add_axes(Search *s, int32_t pp, int32_t dp) {
     }
 }
 
-static void settle_space(SearchSpace *space) {
+void space_settle(Search *s) {
+    SearchSpace *space = &s->space;
+    s->splits = ARENA_NEW(s->arena, struct SplitLists);
     space->schedules = allowed(space->schedules, 7);
     space->params = allowed(space->params, 3);
     space->expert_params = allowed(space->expert_params, 3);
@@ -230,8 +232,6 @@ static Status no_point(const Search *s) {
 }
 
 Status space_fill(Search *s) {
-    settle_space(&s->space);
-    s->splits = ARENA_NEW(s->arena, struct SplitLists);
     for (int32_t pp = 1; pp <= s->profile.n_layers && pp <= s->space.most_pp; pp++)
         if (s->space.ranks % pp == 0) add_axes(s, pp, (int32_t)(s->space.ranks / pp));
     return s->n_nodes ? OK : no_point(s);
