@@ -212,7 +212,7 @@ static void print_transfer(Printer *p, int32_t instr, double begin, double end) 
         p->beside[group][k] = true;
     }
     const char *title = strchr(p->titles[instr], ' ') + 1; // without the half
-    trace_span(p->out, at, title, work_words[p->work[instr]], time_of(p, begin), time_of(p, end), p->args[instr]);
+    trace_span(p->out, at, title, "beside", time_of(p, begin), time_of(p, end), p->args[instr]);
 }
 
 static bool same_transfer(const Printer *p, int32_t start, int32_t wait) {
