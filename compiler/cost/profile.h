@@ -17,6 +17,7 @@ typedef struct CostChoice {
     uint8_t transport;            // LayoutTransport
     uint8_t params, expert_params; // LayoutParams: what fsdp gathers is in transient_bytes
     uint8_t routing;              // CostRouting
+    bool narrow_wgrad;            // mxfp8: experts' wgrads too (Transformer Engine), not in bf16 (moec, OLMo-core 3)
     double capacity;              // 0: the spec's
 } CostChoice;
 
@@ -111,6 +112,7 @@ typedef struct CostStep {
 typedef struct CostRun {
     const Layout *layout;      // microbatch is set; layer_recompute may be
     uint8_t precision, routing; // Precision; CostRouting
+    bool narrow_wgrad;         // CostChoice
     int64_t sequences;         // of a step, all ranks
     double rows_hidden;        // share of rows' seconds that other work runs beside (0: none)
     double params_hidden;      // the same of what parameters and gradients take

@@ -65,7 +65,8 @@ static CostChoice choice_of(const CostRun *run) {
     const Layout *l = run->layout;
     return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
-                         .expert_params = l->expert_params, .routing = run->routing, .capacity = l->capacity };
+                         .expert_params = l->expert_params, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
+                         .capacity = l->capacity };
 }
 
 static bool add_parts(Stepper *s) {

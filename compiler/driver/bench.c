@@ -99,7 +99,7 @@ Status bench_predict(Bench *bench, const BenchRun *run, BenchResult *out) {
     }
     Layout layout = layout_single();
     TRY(layout_parse(run->layout, bench->arena, &layout));
-    CostRun step = { .layout = &layout, .precision = run->precision, .routing = run->routing,
+    CostRun step = { .layout = &layout, .precision = run->precision, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
                      .sequences = run->sequences ? run->sequences : (int64_t)16 * layout.dp * layout.microbatch,
                      .rows_hidden = run->rows_hidden, .params_hidden = run->params_hidden };
     if (layout.pp > 1 && !layout.stages) { // stages as even in time as can be

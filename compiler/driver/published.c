@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of published speeds: each row predicted, with at most one factor per software stack and device. A
 // group of rows of one stack and device that has four or more is halved: its rows in turn, the first, third, ..
-// are fitted (their median), the second, fourth, .. tested. Rows of smaller groups are predicted as they are. No
+// are fitted (their geometric mean), the second, fourth, .. tested. Rows of smaller groups are predicted as they are. No
 // row that is tested is in a fit.
 #include "compiler/driver/published.h"
 
@@ -84,7 +84,7 @@ static bool is(const Row *row, Column c, const char *word) { return !strcmp(row-
 static Status predict(Bench *bench, Arena *arena, Row *row) {
     int pp = (int)fmax(number(row, COLUMN_pp), 1), slots = (int)fmax(number(row, COLUMN_slots), 1);
     int gpus = atoi(row->cell[COLUMN_gpus]), microbatch = (int)fmax(number(row, COLUMN_microbatch), 1);
-    bool fsdp = is(row, COLUMN_params, "fsdp");
+    bool fsdp = is(row, COLUMN_params, "fsdp"), megatron = !strncmp(row->cell[COLUMN_stack], "megatron", 8);
     if (gpus < 1 || gpus % pp)
         return status_fail(ERR_FORMAT, "line %d: gpus must be a multiple of pp", row->line);
     const char *interleaved = pp > 1 && slots > 1 ? arena_printf(arena, ",schedule=interleaved,slots=%d", slots) : "";
@@ -95,7 +95,8 @@ static Status predict(Bench *bench, Arena *arena, Row *row) {
                                       "transport=%s%s",
                                pp, gpus / pp, row->cell[COLUMN_ep], microbatch, row->cell[COLUMN_recompute],
                                fsdp ? "fsdp" : "resident", row->cell[COLUMN_transport], interleaved),
-        .stack = !strncmp(row->cell[COLUMN_stack], "megatron", 8) ? &published_fused : &published_apart,
+        .stack = megatron ? &published_fused : &published_apart,
+        .narrow_wgrad = megatron,
         .precision = is(row, COLUMN_precision, "mxfp8") ? PRECISION_MXFP8 : PRECISION_BF16,
         .routing = is(row, COLUMN_routing, "uniform")  ? COST_UNIFORM
                    : is(row, COLUMN_routing, "random") ? COST_RANDOM
@@ -132,8 +133,8 @@ static double quantile(double *values, int n, double at) {
     return i + 1 < n ? values[i] + (x - i) * (values[i + 1] - values[i]) : values[i];
 }
 
-static void fit_group(Table *t, uint32_t first, Arena *arena) {
-    double *ratios = ARENA_ARRAY(arena, double, t->n);
+static void fit_group(Table *t, uint32_t first) {
+    double logs = 0;
     int members = 0, n = 0;
     for (uint32_t i = first; i < t->n; i++) members += same_group(&t->rows[i], &t->rows[first]);
     int number_in_group = 0;
@@ -141,9 +142,11 @@ static void fit_group(Table *t, uint32_t first, Arena *arena) {
         Row *row = &t->rows[i];
         if (!same_group(row, &t->rows[first])) continue;
         row->use = members < 4 ? USE_ALONE : number_in_group++ % 2 ? USE_TEST : USE_FIT;
-        if (row->use == USE_FIT) ratios[n++] = row->published / row->raw;
+        if (row->use != USE_FIT) continue;
+        logs += log(row->published / row->raw);
+        n++;
     }
-    double factor = n ? quantile(ratios, n, 0.5) : 1;
+    double factor = n ? exp(logs / n) : 1;
     for (uint32_t i = first; i < t->n; i++) {
         if (same_group(&t->rows[i], &t->rows[first])) t->rows[i].predicted = t->rows[i].raw * factor;
     }
@@ -152,12 +155,12 @@ static void fit_group(Table *t, uint32_t first, Arena *arena) {
                t->rows[first].cell[COLUMN_gpu], members, n, factor);
 }
 
-static void fit(Table *t, Arena *arena) {
+static void fit(Table *t) {
     printf("factor of each stack and device (rows in turn: fitted, tested)\n");
     for (uint32_t i = 0; i < t->n; i++) {
         bool first = true;
         for (uint32_t k = 0; k < i && first; k++) first = !same_group(&t->rows[i], &t->rows[k]);
-        if (first) fit_group(t, i, arena);
+        if (first) fit_group(t, i);
     }
 }
 
@@ -169,6 +172,25 @@ static int worst_first(const void *a, const void *b) {
     const Row *x = *(const Row *const *)a, *y = *(const Row *const *)b;
     double ex = error_of(x), ey = error_of(y);
     return ex != ey ? (ex < ey ? 1 : -1) : x->line - y->line;
+}
+
+// Rows that agree in all that is predicted from.
+static bool agree(const Row *a, const Row *b, bool across_stacks) {
+    for (Column c = COLUMN_gpu; c <= COLUMN_ep; c++) {
+        if (strcmp(a->cell[c], b->cell[c])) return false;
+    }
+    return across_stacks || is(a, COLUMN_stack, b->cell[COLUMN_stack]);
+}
+
+// What speaks for the error not being the model's: other rows that agree with this one, and are far apart.
+static void print_spread(const Table *t, const Row *row) {
+    double least = row->published, most = row->published;
+    for (uint32_t i = 0; i < t->n; i++) {
+        if (!agree(row, &t->rows[i], true)) continue;
+        least = fmin(least, t->rows[i].published);
+        most = fmax(most, t->rows[i].published);
+    }
+    if (most > 1.15 * least) printf("; others publish %.0f to %.0f", least, most);
 }
 
 // The largest parts of the predicted step.
@@ -188,7 +210,6 @@ static void print_parts(const CostStep *s) {
         printf("%s%s %.0f %%", k ? ", " : "  ", parts[best].name, 100 * parts[best].s / s->seconds);
         parts[best].s = -1;
     }
-    printf("\n");
 }
 
 static void print_rows(Table *t, Use use, const char *title, Arena *arena) {
@@ -207,6 +228,8 @@ static void print_rows(Table *t, Use use, const char *title, Arena *arena) {
                r->cell[COLUMN_spec], r->cell[COLUMN_args], r->cell[COLUMN_precision], r->cell[COLUMN_pp],
                r->cell[COLUMN_ep]);
         print_parts(&r->result.step);
+        print_spread(t, r);
+        printf("\n");
         errors[i] = error_of(r);
     }
     if (n) {
@@ -231,14 +254,6 @@ static void print_order(const Table *t, bool one_model) {
     }
     if (pairs) printf("  %s: %d of %d pairs more than 5 %% apart in order (%.1f %%)\n",
                       one_model ? "tested rows of one model" : "all tested rows", right, pairs, 100.0 * right / pairs);
-}
-
-// Rows that agree in all that is predicted from.
-static bool agree(const Row *a, const Row *b, bool across_stacks) {
-    for (Column c = COLUMN_gpu; c <= COLUMN_ep; c++) {
-        if (strcmp(a->cell[c], b->cell[c])) return false;
-    }
-    return across_stacks || is(a, COLUMN_stack, b->cell[COLUMN_stack]);
 }
 
 static void print_floor(const Table *t, bool across, Arena *arena) {
@@ -268,7 +283,7 @@ int published_print(Bench *bench, const char *path) {
     }
     if (isatty(2)) fprintf(stderr, "\r%20s\r", "");
     if (status == OK) {
-        fit(&table, arena);
+        fit(&table);
         print_rows(&table, USE_TEST, "tested", arena);
         print_order(&table, true);
         print_order(&table, false);

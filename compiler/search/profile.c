@@ -278,7 +278,7 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
 
 static bool is_eighth(const CostChoice *c, const CostKernel *k, bool head) {
     if (c->precision != PRECISION_MXFP8 || head || k->precision != PRECISION_BF16) return false;
-    if (k->class == COST_experts) return k->role != COST_WGRAD; // from what arrives in eight bits, in bf16
+    if (k->class == COST_experts) return k->role != COST_WGRAD || c->narrow_wgrad;
     return k->class == COST_dense;
 }
 
@@ -316,7 +316,7 @@ static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s
 
 // Operands of an expert's wgrad have come in eight bits, or are left so by forward, and are widened for it.
 static double widen_s(const Profile *p, const CostChoice *c, const CostKernel *k) {
-    if (c->precision != PRECISION_MXFP8 || k->class != COST_experts || k->role != COST_WGRAD) return 0;
+    if (c->precision != PRECISION_MXFP8 || c->narrow_wgrad || k->class != COST_experts || k->role != COST_WGRAD) return 0;
     const CostDevice *d = &p->cluster->device;
     return 3 * (k->m + k->n) * k->k / (d->bytes_per_s * d->stream) + 2 * d->launch_s;
 }
@@ -385,7 +385,7 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
 static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t bits;
     memcpy(&bits, &c->capacity, sizeof bits);
-    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 |
+    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 | (uint64_t)c->narrow_wgrad << 20 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
     return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
            (p->cap_memo - 1);
@@ -394,7 +394,7 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
 static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
            a->recompute == b->recompute && a->transport == b->transport && a->params == b->params &&
-           a->expert_params == b->expert_params && a->routing == b->routing && a->capacity == b->capacity;
+           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->capacity == b->capacity;
 }
 
 static Memo *memo_at(Profile *p, int32_t part, const CostChoice *c) {
