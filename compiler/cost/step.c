@@ -96,6 +96,7 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
     const Layout *l = s->run->layout;
     double fill = 0, slowest = -INFINITY, v = l->chunks, m = (double)microbatches;
     const Stage *of = s->stages;
+    double bytes = (double)l->microbatch * s->p->sequence * s->p->width * (s->run->precision == PRECISION_FP32 ? 4 : 2);
     for (int32_t i = 0; i < l->pp; i++) {
         Stage *stage = &s->stages[i];
         double params = exposed(s, s->run->params_hidden, stage->microbatch_s, stage->once_params_s);
@@ -103,13 +104,15 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
         fill += stage->fill_s;
         double busy = m * stage->microbatch_s + stage->once_s - stage->fill_s / v;
         if (busy > slowest) slowest = busy, of = stage;
-        int64_t moving = cost_stage_bytes(stage->parts, stage->n_parts, in_flight(l, i, microbatches));
+        int32_t saved = in_flight(l, i, microbatches);
+        int64_t moving = cost_stage_bytes(stage->parts, stage->n_parts, saved);
+        if (l->pp > 1) // what each chunk but the first of all begins with, and gradients that come
+            moving += (int64_t)(bytes * ((l->chunks - (i == 0)) * saved + (i < l->pp - 1 || l->chunks > 1)));
         if (stage->state_bytes + moving <= out->state_bytes + out->moving_bytes) continue;
         out->state_bytes = stage->state_bytes;
         out->moving_bytes = moving;
         out->fullest = i;
     }
-    double bytes = (double)l->microbatch * s->p->sequence * s->p->width * (s->run->precision == PRECISION_FP32 ? 4 : 2);
     double send = l->pp > 1 ? cost_collective_s(s->cluster, COLLECTIVE_send, (CostGroup){ l->pp, l->dp }, bytes) : 0;
     out->send_s = 2 * (l->pp - 1) * send + (l->chunks > 1 ? m * 2 * v * send * (1 - s->run->rows_hidden) : 0);
     for (int c = 0; c < N_COST_CLASSES; c++) out->class_s[c] = m * of->of.class_s[c];
