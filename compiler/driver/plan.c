@@ -39,6 +39,22 @@ typedef struct Family {
     double flops, bytes;
 } Family;
 
+// Repeats that are counted: the sums have none of them.
+static void print_counted(const PlanProgram *program, const PlanSegment *segment) {
+    int places = 0, instrs = 0, most = 0;
+    for (uint32_t r = 0; r < program->n_repeats; r++) {
+        const PlanRepeat *repeat = &program->repeats[r];
+        bool here = repeat->first >= segment->first && repeat->first < segment->first + segment->n;
+        if (!repeat->count || !here) continue;
+        places++;
+        instrs += repeat->n;
+        if (repeat->trip > most) most = repeat->trip;
+    }
+    if (places)
+        printf("    further rounds in %d place%s, %d instructions, up to %d times; none at even loads\n", places,
+               places == 1 ? "" : "s", instrs, most);
+}
+
 // Launches of a segment, summed by kernel family, in the order of first use.
 static void print_segment(const Plan *plan, const PlanProgram *program,
                           const PlanSegment *segment) {
@@ -67,6 +83,7 @@ static void print_segment(const Plan *plan, const PlanProgram *program,
         printf("    %-12s %3d          %9.2f       %12s\n", families[f].name, families[f].launches,
                families[f].flops / 1e9, bytes_text((int64_t)families[f].bytes, text));
     }
+    print_counted(program, segment);
 }
 
 static int by_size(const void *a, const void *b) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repeats: instructions that run over pieces of their operands. Rules are listed in check.c.
+// Repeats: instructions that run over pieces of their operands, or as often as a buffer says. Rules are listed
+// in check.c.
 #include "runtime/plan/check.h"
 
 #define REFUSE_REPEAT(c, number, format, ...)                                                      \

@@ -10,7 +10,7 @@ static int32_t owners[8 * 8]; // of every layer
 WorldJob rounds_job(const Rounds *c) {
     bool own = c->count != NULL;
     WorldJob job = { .spec = own ? "experts.lua" : c->mode, .microbatch = own ? 1 : 2, .microbatches = 2,
-                     .steps = 3, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true };
+                     .steps = 3, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true, .eval = true };
     const char *const set[][2] = { { "mode", own ? c->mode : NULL }, { "count", c->count }, { "top_k", c->top_k },
                                    { "sequence", c->sequence }, { "bias", c->bias } };
     for (int i = 0; i < COUNT_OF(set); i++)
@@ -25,10 +25,12 @@ WorldJob rounds_job(const Rounds *c) {
     job.layout.recompute = c->recompute;
     job.layout.params = job.layout.expert_params = c->fsdp ? PARAMS_FSDP : PARAMS_RESIDENT;
     if (c->pp) {
-        job.args[job.n_args++] = (SpecArg){ "layers", "2" };
+        bool chunks = c->schedule == SCHEDULE_INTERLEAVED;
+        job.args[job.n_args++] = (SpecArg){ "layers", chunks ? "4" : "2" };
         job.layout.pp = c->pp;
         job.layout.schedule = c->schedule;
-        job.microbatches = 3;
+        job.layout.chunks = chunks ? 2 : 1;
+        job.microbatches = chunks ? 4 : 3;
     }
     if (!c->turned) return job;
     int32_t experts = atoi(c->count);
@@ -63,6 +65,8 @@ double rounds_compare(const Rounds *c) {
     assert_true(gradient <= (c->bf16 ? 2e-2 : 1e-6));
     assert_true(loss <= (c->bf16 ? 1e-3 : 1e-6));
     assert_true(weight <= (c->bf16 ? 1e-2 : 1e-5));
+    assert_true(fabs(a->eval - b->eval) <= (c->bf16 ? 1e-3 : 1e-6) * fabs(b->eval));
+    assert_true(rounds_counted(plan_program(a->plans[0], "eval")) > 0);
     for (int s = 0; s < job.steps; s++) {
         assert_true(c->bf16 || a->served[s] == b->served[s]);
         assert_true(c->bf16 || a->dropped[s] == b->dropped[s]);

@@ -17,6 +17,7 @@ static const Rounds cases[] = {
     { 2, 2, 0.4, "returns.lua", NULL, NULL, NULL, NULL, false, false }, // weights that all experts share
     { 2, 2, 0.5, "learned", "4", "2", "5", "false", true, false, RECOMPUTE_CHEAP, 2, SCHEDULE_1F1B },
     { 2, 2, 0.5, "some", "4", "2", "5", "false", false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE },
+    { 2, 2, 0.5, "learned", "4", "2", "5", "false", false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_INTERLEAVED },
     { 4, 2, 0.5, "learned", "4", "2", "7", "true", false, false, RECOMPUTE_CHEAP, 0, 0, true },
 };
 
