@@ -88,6 +88,12 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     if (d->family != FAMILY_MOVE) fill_hole(&f, "x_type", half ? "bf16" : "float");
     fill_hole(&f, "load", half ? "v_load_bf16" : "v_load");
     fill_hole(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
+    bool rounded = d->family == FAMILY_REDUCE && d->y == DTYPE_BF16;
+    if (d->family == FAMILY_REDUCE) {
+        fill_hole(&f, "y_type", rounded ? "bf16" : "float");
+        fill_hole(&f, "store", rounded ? "v_store_bf16" : "v_store");
+        fill_hole(&f, "store_part", rounded ? "v_store_bf16_part" : "v_store_part");
+    }
     fill_size(&f, "chunk", t->chunk);
     fill_size(&f, "range", t->range);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);

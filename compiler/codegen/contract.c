@@ -322,6 +322,8 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
     int64_t chunk = max_i64(1, PACK_NUMBERS / (steps * PANEL));
     if (d->precision == PRECISION_MXFP8)
         return status_fail(ERR_INPUT, "pack: mxfp8 has no kernel on this target");
+    if (d->x == DTYPE_BF16 && !pairs)
+        return status_fail(ERR_INPUT, "pack: from bf16 to fp32 has no kernel");
     fill_hole(&f, "entry", entry);
     fill_size(&f, "k", d->k);
     fill_size(&f, "n", d->n);
@@ -334,7 +336,7 @@ static Status pack_source(const KernelDesc *d, const char *entry, Arena *arena, 
          pairs ? (d->turned ? "pack_pairs_turned" : "pack_pairs")
                : (d->turned ? "pack_turned" : "pack_rows"));
     *tiles = div_up(matrices * panels, chunk);
-    return template_expand("cpu/pack.c", f.holes, f.n, out);
+    return template_expand(d->x == DTYPE_BF16 ? "cpu/pack_bf16.c" : "cpu/pack.c", f.holes, f.n, out);
 }
 
 /* matmul_w ----------------------------------------------------------------------------------- */

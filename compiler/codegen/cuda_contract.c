@@ -58,6 +58,7 @@ static Status pack_source(const KernelDesc *d, Filler *f, Text *out, CudaShape *
     fill_size(f, "pairs", pairs);
     fill_size(f, "threads", shape->threads);
     fill_hole(f, "w_type", pairs ? "bf16" : "float");
+    fill_type(f, "x", d->x);
     return template_expand("cuda/pack.cu", f->holes, f->n, out);
 }
 

@@ -65,6 +65,7 @@ Status cuda_flat_source(const KernelDesc *d, const char *entry, Arena *scratch, 
     Filler f = { .arena = scratch };
     fill_desc(&f, d, entry);
     fill_type(&f, "x", d->x);
+    if (d->family == FAMILY_REDUCE) fill_type(&f, "y", d->y);
     fill_size(&f, "threads", shape->threads);
     fill_size(&f, "chunk", chunk);
     if (d->family == FAMILY_ADAMW) fill_table(&f, d);

@@ -58,7 +58,7 @@
 // is an operand; g: g; y: results (y; dq, dk, dv). Any mix of types goes with either precision. Segments
 // must not descend within a sequence.
 //
-// pack: from fp32 [experts,] [each, k, n] to panels of PANEL = 32 columns, zero-padded:
+// pack: from fp32 (x; or bf16, then only to bf16) [experts,] [each, k, n] to panels of PANEL = 32 columns, zero-padded:
 //   turned 0 (for matmul, contraction over k): fp32 [.., n/32, k, 32]; bf16 [.., n/32, k/2, 32, 2], a pair is
 //            (w[2p][c], w[2p+1][c]); odd k is padded with a zero row
 //   turned 1 (for matmul_t, contraction over n): the same of the transposed weight: [.., k/32, n(/2), 32(, 2)]

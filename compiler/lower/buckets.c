@@ -20,7 +20,7 @@ static int64_t param_bytes(const PlanParam *param) {
 // Of a parameter: whether kernels read it as it is, and when in a step its gradient is done: segment and depth of
 // the last kernel that adds to it.
 typedef struct Trial {
-    bool direct;
+    bool direct, wide; // as it is; packed in fp32
     int64_t done;
 } Trial;
 
@@ -34,6 +34,7 @@ static void note_kernels(const Lower *l, Trial *trials) {
             int64_t time = ((int64_t)kernel->segment << 32) + kernel->depth;
             if (buffer->kind == BUFFER_GRADIENT) trial->done = max_i64(trial->done, time);
             else if (kernel->desc.family != FAMILY_PACK) trial->direct = true;
+            else if (kernel->desc.y == DTYPE_F32) trial->wide = true;
         }
     }
 }
@@ -67,7 +68,7 @@ static bool run_trials(Lower *l, Trial *trials) {
 // time.
 typedef struct Class {
     uint8_t group;
-    bool direct, sharded;
+    bool direct, sharded, rounded;
     int unit; // of the name that they have in common: bytes
     const char *name;
     double decay, lr;
@@ -77,6 +78,7 @@ typedef struct Member {
     uint32_t class, param; // in the plan
     int32_t n;             // ranks of the group
     int place;             // groups of one, sharded ones, others
+    int64_t grain;         // bytes: as many of bf16 are a plan's grain, if it is gathered so
     int64_t done;          // of others: when the gradient is; of the last in its bucket
     uint32_t bucket;       // of a class, from 0
 } Member;
@@ -106,12 +108,13 @@ static int unit_bytes(const char *name) {
     return (int)(first + (digits ? 1 + digits : 0));
 }
 
-static Class class_of(const Lower *l, uint32_t index, bool direct) {
+static Class class_of(const Lower *l, uint32_t index, const Trial *trial) {
     const PlanParam *param = lower_param(l, index);
     bool sharded = lower_is_sharded(l, index);
     return (Class){ param->per_expert ? GROUP_edp : GROUP_dp,
-                    direct && !sharded,
+                    trial->direct && !sharded,
                     sharded,
+                    sharded && !trial->direct && !trial->wide,
                     sharded ? unit_bytes(param->name) : 0,
                     param->name,
                     param->decay,
@@ -120,7 +123,7 @@ static Class class_of(const Lower *l, uint32_t index, bool direct) {
 
 static bool same_class(const Class *a, const Class *b) {
     return a->group == b->group && a->direct == b->direct && a->sharded == b->sharded &&
-           a->decay == b->decay && a->lr == b->lr && a->unit == b->unit &&
+           a->rounded == b->rounded && a->decay == b->decay && a->lr == b->lr && a->unit == b->unit &&
            !strncmp(a->name, b->name, (size_t)a->unit);
 }
 
@@ -133,19 +136,20 @@ static Member *list_members(Lower *l, const Trial *trials, Class *classes, uint3
         uint32_t index = l->shared->param_index[i], c = 0;
         if (!lower_holds(l, i)) continue;
         if (plan->params[index].is_state) continue;
-        Class class = class_of(l, i, trials[i].direct);
+        Class class = class_of(l, i, &trials[i]);
         int32_t ranks = plan_group_size(plan, (PlanGroup) class.group);
         while (c < n_classes && !same_class(&classes[c], &class)) c++;
         if (c == n_classes) classes[n_classes++] = class;
         int place = ranks == 1 ? 0 : class.sharded ? 1 : 2;
-        members[(*n)++] = (Member){ c, index, ranks, place, place == 2 ? trials[i].done : 0, 0 };
+        members[(*n)++] = (Member){ c, index, ranks, place, class.rounded ? 2 * PLAN_GRAIN : PLAN_GRAIN,
+                                          place == 2 ? trials[i].done : 0, 0 };
     }
     if (*n) qsort(members, *n, sizeof *members, by_class);
     return members;
 }
 
 static int64_t member_bytes(const Plan *plan, const Member *member) {
-    return round_up(param_bytes(&plan->params[member->param]), PLAN_GRAIN);
+    return round_up(param_bytes(&plan->params[member->param]), member->grain);
 }
 
 // Members of a class fill its buckets one after another; buckets of others go in the order in which they are done.
@@ -175,7 +179,7 @@ typedef struct Ends {
 // The bytes are whole grains for every member of the group; padding is nobody's.
 static void close_bucket(Plan *plan, const Member *last, bool direct, Ends *ends) {
     PlanBucket *bucket = &plan->buckets[plan->n_buckets - 1];
-    bucket->bytes = round_up(bucket->bytes, (int64_t)last->n * PLAN_GRAIN);
+    bucket->bytes = round_up(bucket->bytes, (int64_t)last->n * last->grain);
     bucket->shard = ends->shards;
     bucket->grads = ends->grads;
     bucket->weights = -1;
@@ -195,6 +199,7 @@ static void place_in_buckets(Lower *l, const Trial *trials) {
     assign_buckets(plan, members, n, l->options->bucket ? l->options->bucket : MOST_BYTES);
     Ends ends = { 0 };
     PlanBucket *last = NULL;
+    l->shared->rounded = ARENA_ARRAY(plan->arena, bool, n + 1);
     for (uint32_t i = 0; i < n; i++) {
         PlanParam *param = &plan->params[members[i].param];
         const Class *class = &classes[members[i].class];
@@ -208,6 +213,7 @@ static void place_in_buckets(Lower *l, const Trial *trials) {
                 class->group, class->sharded, ends.row, .decay = class->decay, .lr = class->lr
             };
         }
+        l->shared->rounded[plan->n_buckets - 1] = class->rounded;
         param->grad = last->offset + last->bytes;
         last->bytes += bytes;
     }
@@ -268,6 +274,7 @@ int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket) {
 void lower_bind_part(Lower *l, uint32_t kernel, uint32_t i, const PlanParam *param,
                      const PlanBucket *bucket) {
     Bind *bind = &l->kernels[kernel].binds[i];
-    bind->offset = param->grad - bucket->offset;
-    bind->bytes = param_bytes(param);
+    int64_t each = dtype_bytes((Dtype)l->buffers[bind->buffer].dtype);
+    bind->offset = (param->grad - bucket->offset) / dtype_bytes(DTYPE_F32) * each;
+    bind->bytes = plan_numbers(param) * each;
 }

@@ -173,7 +173,8 @@ static void set_buffer(Lower *l, Buffer *buffer) {
         const Range *range = &l->ranges[buffer->k];
         buffer->region = (uint8_t)range->region;
         buffer->offset = range->offset;
-        set_dims(buffer, 1, (int64_t[]){ range->bytes / dtype_bytes(DTYPE_F32) });
+        buffer->dtype = (uint8_t)range->dtype;
+        set_dims(buffer, 1, (int64_t[]){ range->bytes / dtype_bytes(range->dtype) });
         break;
     }
     case BUFFER_PACKED: set_packed(buffer, &l->shared->packs[buffer->k]); break;
@@ -200,8 +201,12 @@ uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
 }
 
 uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes) {
+    return lower_range_of(l, name, region, offset, bytes, DTYPE_F32);
+}
+
+uint32_t lower_range_of(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes, Dtype dtype) {
     *ARENA_PUSH(l->arena, l->ranges, l->n_ranges, l->cap_ranges) =
-        (Range){ name, region, offset, bytes };
+        (Range){ name, region, offset, bytes, dtype };
     return lower_buffer(l, BUFFER_RANGE, 0, (int32_t)l->n_ranges - 1);
 }
 

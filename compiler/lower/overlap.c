@@ -81,9 +81,13 @@ static uint32_t wait_of(Lower *l, uint32_t start) {
     return wait;
 }
 
-static bool crosses(const Lower *l, uint32_t kernel, PlanOp op, Region from, int operand) {
+// Does the kernel gather masters, or exchange gradients that this segment made?
+static bool crosses(const Lower *l, uint32_t kernel, PlanOp op) {
     const Kernel *k = &l->kernels[kernel];
-    return k->op == op && l->buffers[k->binds[operand].buffer].region == from;
+    if (k->op != op || k->group == GROUP_world) return false;
+    const Buffer *from = &l->buffers[k->binds[0].buffer];
+    return from->kind == BUFFER_RANGE &&
+           (from->region == REGION_act || (op == PLAN_gather && from->region == REGION_master));
 }
 
 static int64_t bytes_to(const Lower *l, uint32_t kernel) {
@@ -114,10 +118,7 @@ static uint32_t list_crossings(const Overlap *o, int segment, bool gathers, int3
     *most = 0;
     for (int32_t t = l->segment_first[segment]; t < l->segment_first[segment + 1]; t++) {
         uint32_t kernel = l->order[t];
-        bool found = gathers ? crosses(l, kernel, PLAN_gather, REGION_master, 0)
-                             : crosses(l, kernel, PLAN_exchange, REGION_act, 0) &&
-                                   l->buffers[l->kernels[kernel].binds[0].buffer].kind == BUFFER_RANGE;
-        if (!found) continue;
+        if (!crosses(l, kernel, gathers ? PLAN_gather : PLAN_exchange)) continue;
         times[n++] = t;
         *most = max_i64(*most, bytes_to(l, kernel));
     }
@@ -148,6 +149,9 @@ static void split_gathers(Overlap *o, int segment, int32_t *times) {
             int64_t more = ahead + bytes_to(l, kernels[started]);
             if (!fits(o, segment, at + 1, times[started], more)) break;
             ahead = more;
+            // What rounds this rank's masters goes with it.
+            const Buffer *from = &l->buffers[l->kernels[kernels[started]].binds[0].buffer];
+            if (from->region == REGION_act) move(o, at, from->writer - 1);
             move(o, at, kernels[started]);
         }
     }

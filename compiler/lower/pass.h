@@ -137,11 +137,12 @@ typedef struct Bind {
     bool some;      // writes rows that a table names
 } Bind;
 
-// Numbers (f32) that belong to no node; `offset` of those that are not placed.
+// Numbers that belong to no node; `offset` of those that are not placed.
 typedef struct Range {
     const char *name;
     Region region;
     int64_t offset, bytes;
+    Dtype dtype;
 } Range;
 
 // Masters of a bucket as the ranks of its group have them, in a segment.
@@ -245,6 +246,7 @@ typedef struct Lower {
 // What the programs of one plan have in common.
 typedef struct Shared {
     uint32_t *param_index; // of the model's parameters, in plan->params
+    bool *rounded;         // by bucket: gathered in bf16, as all that read it want it
     bool *has_gradient;    // by parameter; NULL: all but states have one
     bool *held;            // by parameter and stage: does it read it? NULL: one stage
     int32_t *owner;        // by parameter: the stage; NULL: one stage
@@ -366,7 +368,8 @@ uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator 
 bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
 bool buffer_is_placed(const Buffer *buffer);   // lives for a part of the program
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
-uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes);
+uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes); // f32
+uint32_t lower_range_of(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes, Dtype dtype);
 
 enum { NO_KERNEL = UINT32_MAX };
 uint32_t lower_add_kernel(Lower *l, SegmentKind segment, int32_t depth, Family family);

@@ -3,6 +3,8 @@
 // bucket into act, where kernels and packing find them; a segment that makes its gradient adds to a
 // bucket in act, which is exchanged when all of it is there and added to this rank's sum.
 //
+// What all readers pack in bf16 is rounded before it is gathered: half the bytes, the same bits.
+//
 // Kernels are described as if parameters and gradients lay in memory; then their operands are
 // replaced. Of a bucket there is one gathered copy and one gradient per segment; the scheduler puts
 // both next to who needs them, so what lives at a time is about a layer's.
@@ -70,6 +72,7 @@ static void read_gathered(Sharded *s, uint32_t kernel, uint32_t i, uint32_t numb
     Bind *bind = &l->kernels[kernel].binds[i];
     l->buffers[bind->buffer].n_readers--;
     bind->buffer = l->gathered[at].buffer;
+    if (l->shared->rounded[number]) l->kernels[kernel].desc.x = DTYPE_BF16; // a pack: buckets.c
     l->buffers[bind->buffer].n_readers++;
 }
 

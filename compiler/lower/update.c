@@ -139,6 +139,19 @@ void describe_update(Lower *l) {
     pack_again(l);
 }
 
+// This rank's masters of a bucket in bf16.
+static uint32_t round_masters(Lower *l, const char *name, uint32_t own, SegmentKind segment) {
+    int64_t n = lower_numbers(l->buffers[own].bytes);
+    uint32_t rounded = lower_range_of(l, arena_printf(l->arena, "%s.rounded", name), REGION_act, 0,
+                                      n * dtype_bytes(DTYPE_BF16), DTYPE_BF16);
+    uint32_t kernel = add_flat(l, segment, 0, FAMILY_REDUCE, n);
+    l->kernels[kernel].desc.ranks = 1;
+    l->kernels[kernel].desc.y = DTYPE_BF16;
+    lower_bind(l, kernel, "parts", own, OPERAND_READ);
+    lower_bind(l, kernel, "y", rounded, OPERAND_WRITE);
+    return rounded;
+}
+
 uint32_t lower_gathered(Lower *l, uint32_t number, SegmentKind segment) {
     for (uint32_t i = 0; i < l->n_gathered; i++) {
         if (l->gathered[i].bucket == number && l->gathered[i].segment == segment) return i;
@@ -147,10 +160,16 @@ uint32_t lower_gathered(Lower *l, uint32_t number, SegmentKind segment) {
     const char *name = arena_printf(l->arena, "bucket.%u", number);
     bool direct = bucket->weights >= 0;
     uint32_t own = lower_range(l, arena_printf(l->arena, "%s.master", name), REGION_master,
-                               bucket->shard, plan_shard_bytes(l->plan, bucket)),
-             all = lower_range(l, arena_printf(l->arena, "%s.weights", name),
-                               direct ? REGION_weights : REGION_act, direct ? bucket->weights : 0,
-                               bucket->bytes);
+                               bucket->shard, plan_shard_bytes(l->plan, bucket)), all;
+    if (l->shared->rounded[number]) {
+        own = round_masters(l, name, own, segment);
+        all = lower_range_of(l, arena_printf(l->arena, "%s.weights", name), REGION_act, 0,
+                             lower_numbers(bucket->bytes) * dtype_bytes(DTYPE_BF16), DTYPE_BF16);
+    } else {
+        all = lower_range(l, arena_printf(l->arena, "%s.weights", name),
+                          direct ? REGION_weights : REGION_act, direct ? bucket->weights : 0,
+                          bucket->bytes);
+    }
     uint32_t gather = lower_add_crossing(l, segment, 0, PLAN_gather, (PlanGroup)bucket->group);
     lower_bind(l, gather, "from", own, OPERAND_READ);
     lower_bind(l, gather, "to", all, OPERAND_WRITE);

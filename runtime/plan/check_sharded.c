@@ -16,6 +16,7 @@ typedef struct Addend {
 typedef struct Sharded {
     const ProgramCheck *c;
     uint32_t *gathered; // by buffer: bucket whose masters it holds, + 1
+    uint32_t *rounded;  // by buffer: bucket of which it holds this rank's masters in bf16, + 1
     uint32_t *source;   // by buffer: what was exchanged into it, + 1
     bool *cleared, *sent;
     Addend *addends;
@@ -49,11 +50,13 @@ static bool touches_sharded(const Plan *plan, const PlanBuffer *buffer) {
     return false;
 }
 
-static bool is_parameter(const Plan *plan, const PlanBucket *bucket, const PlanOperand *operand) {
+// each: bytes of a number there.
+static bool is_parameter(const Plan *plan, const PlanBucket *bucket, const PlanOperand *operand, int64_t each) {
     for (uint32_t i = 0; i < plan->n_params; i++) {
         const PlanParam *param = &plan->params[i];
-        if (!param->is_state && param->grad - bucket->offset == operand->offset &&
-            plan_numbers(param) * (int64_t)sizeof(float) == operand->bytes)
+        if (!param->is_state && plan_bucket(plan, param) == bucket &&
+            (param->grad - bucket->offset) / (int64_t)sizeof(float) * each == operand->offset &&
+            plan_numbers(param) * each == operand->bytes)
             return true;
     }
     return false;
@@ -72,6 +75,13 @@ static Status check_crossed(Sharded *s, uint32_t number, const PlanInstr *instr,
                            "expected the masters of a bucket gathered over its group into act, "
                            "found \"%s\" into \"%s\"",
                            from->name, to->name);
+        s->gathered[operands[1].buffer] = bucket;
+    } else if (instr->op == PLAN_gather && s->rounded[operands[0].buffer]) {
+        uint32_t bucket = s->rounded[operands[0].buffer];
+        if (plan->buckets[bucket - 1].group != instr->group || to->region != REGION_act)
+            REFUSE_SHARDED(s->c, number,
+                           "expected rounded masters of a bucket gathered over its group into act, found \"%s\" "
+                           "into \"%s\"", from->name, to->name);
         s->gathered[operands[1].buffer] = bucket;
     }
     if (instr->op == PLAN_exchange) {
@@ -111,7 +121,8 @@ static Status check_operand(Sharded *s, uint32_t number, const PlanInstr *instr,
     const PlanBuffer *buffer = buffer_of(s, operand);
     uint32_t bucket = s->gathered[operand->buffer];
     if (bucket &&
-        (operand->mode != OPERAND_READ || !is_parameter(plan, &plan->buckets[bucket - 1], operand)))
+        (operand->mode != OPERAND_READ ||
+         !is_parameter(plan, &plan->buckets[bucket - 1], operand, dtype_bytes((Dtype)buffer->dtype))))
         REFUSE_SHARDED(s->c, number,
                        "expected to read one parameter of \"%s\", found %lld bytes from %lld",
                        buffer->name, (long long)operand->bytes, (long long)operand->offset);
@@ -128,11 +139,26 @@ static Status check_operand(Sharded *s, uint32_t number, const PlanInstr *instr,
     return OK;
 }
 
+// A sum of one rank is what it reads, rounded where the result is bf16.
+static void note_rounded(Sharded *s, const PlanInstr *instr, const PlanOperand *operands) {
+    const Plan *plan = s->c->plan;
+    for (uint32_t k = 0; k < instr->n_operands; k++)
+        if (operands[k].mode != OPERAND_READ) s->rounded[operands[k].buffer] = 0;
+    if (instr->n_operands != 2 || strcmp(plan->kernels[instr->kernel].family, "reduce") ||
+        operands[1].mode != OPERAND_WRITE)
+        return;
+    const PlanBuffer *from = buffer_of(s, &operands[0]), *to = buffer_of(s, &operands[1]);
+    if (from->region == REGION_master && to->region == REGION_act && to->dtype == DTYPE_BF16 &&
+        to->bytes * 2 == from->bytes)
+        s->rounded[operands[1].buffer] = bucket_at(plan, from);
+}
+
 static Status check_instr(Sharded *s, uint32_t number) {
     const ProgramCheck *c = s->c;
     const PlanInstr *instr = &c->program->instrs[number];
     const PlanOperand *operands = check_operands(c->program, instr);
     if (instr->op != PLAN_launch) return check_crossed(s, number, instr, operands);
+    note_rounded(s, instr, operands);
     for (uint32_t k = 0; k < instr->n_operands; k++) {
         const PlanBuffer *buffer = buffer_of(s, &operands[k]);
         TRY(check_operand(s, number, instr, &operands[k]));
@@ -155,6 +181,7 @@ Status check_sharded(const ProgramCheck *c) {
     if (!any) return OK;
     Sharded s = { .c = c,
                   .gathered = ARENA_ARRAY(c->scratch, uint32_t, n),
+                  .rounded = ARENA_ARRAY(c->scratch, uint32_t, n),
                   .source = ARENA_ARRAY(c->scratch, uint32_t, n),
                   .cleared = ARENA_ARRAY(c->scratch, bool, n),
                   .sent = ARENA_ARRAY(c->scratch, bool, n) };
