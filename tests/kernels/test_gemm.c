@@ -408,7 +408,7 @@ static const struct {
 static void test_pack(void **state) {
     (void)state;
     Lab lab;
-    uint32_t kernels[COUNT_OF(packs)][2];
+    uint32_t kernels[COUNT_OF(packs)][2], from_half[COUNT_OF(packs)][2] = {0};
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(packs); i++) {
         for (int turned = 0; turned < 2; turned++) {
@@ -420,6 +420,8 @@ static void test_pack(void **state) {
                             .turned = turned,
                             .precision = packs[i].precision};
             kernels[i][turned] = lab_add(&lab, &d);
+            d.x = DTYPE_BF16;
+            if (d.precision == PRECISION_BF16) from_half[i][turned] = lab_add(&lab, &d);
         }
     }
     lab_compile(&lab);
@@ -436,6 +438,14 @@ static void test_pack(void **state) {
             Binding b[] = {READ_F32("w", w), bind("packed", &got, false)};
             lab_run(&lab, kernels[i][turned], b, 2);
             assert_memory_equal(got.at, want.at, lab_bytes(got.at));
+            if (packs[i].precision == PRECISION_BF16) { // weights that were rounded before: the same copies
+                uint16_t *half = lab_narrow(w);
+                Binding from[] = {{"w", DTYPE_BF16, true, half}, bind("packed", &got, false)};
+                memset(got.at, 0x7f, lab_bytes(got.at));
+                lab_run(&lab, from_half[i][turned], from, 2);
+                assert_memory_equal(got.at, want.at, lab_bytes(got.at));
+                lab_free(half);
+            }
             drop(&want), drop(&got);
         }
         lab_free(w);

@@ -169,6 +169,26 @@ static void test_reduce(void **state) {
     }
 }
 
+// One rank's numbers rounded to bf16.
+static void test_round(void **state) {
+    (void)state;
+    for (int n = 5; n < 40000; n = n * 13 + 3) {
+        Lab lab;
+        lab_open(&lab);
+        KernelDesc round = {.family = FAMILY_REDUCE, .ranks = 1, .n = n, .y = DTYPE_BF16};
+        uint32_t kernel = lab_add(&lab, &round);
+        lab_compile(&lab);
+        float *x = lab_random(n, 7);
+        x[0] = 1.00390625f, x[1] = 3.3999e38f, x[2] = -0.0f; // a tie, what rounds to infinity
+        uint16_t *want = lab_narrow(x), *got = lab_memory((size_t)n * sizeof *got);
+        Binding b[] = {READ_F32("parts", x), {"y", DTYPE_BF16, false, got}};
+        lab_run(&lab, kernel, b, 2);
+        assert_memory_equal(got, want, (size_t)n * sizeof *got);
+        lab_free(x), lab_free(want), lab_free(got);
+        lab_close(&lab);
+    }
+}
+
 static void test_fold(void **state) {
     (void)state;
     static const int counts[] = {1, 2, 300, 5001};
@@ -192,6 +212,6 @@ static void test_fold(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clip), cmocka_unit_test(test_adamw), cmocka_unit_test(test_adamw_of_shards),
-        cmocka_unit_test(test_reduce), cmocka_unit_test(test_fold)};
+        cmocka_unit_test(test_reduce), cmocka_unit_test(test_round), cmocka_unit_test(test_fold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
