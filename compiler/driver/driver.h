@@ -65,6 +65,8 @@
       "                                       kernels, and how it compares\n"                      \
       "  --load X                             busiest rank's rows over the mean [as the routing\n" \
       "                                       lets expect]\n"                                      \
+      "  --quick                              without plans, from the kinds of layers a model has:\n" \
+      "                                       also in --precision mxfp8, which plans have not yet\n" \
       "  --target, --microbatch, --microbatches, --precision, --layout, --recompute, --routing:\n" \
       "                                       as of plan; a PLAN has decided them\n"               \
       DRIVER_SET)                                                                                  \

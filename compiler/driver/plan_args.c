@@ -24,7 +24,9 @@ typedef struct Choice {
     uint8_t value;
 } Choice;
 
-static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 } };
+// The last one is known to the model of costs only.
+static const Choice precisions[] = { { "fp32", PRECISION_FP32 }, { "bf16", PRECISION_BF16 },
+                                     { "mxfp8", PRECISION_MXFP8 } };
 static const Choice policies[] = { { "cheap", RECOMPUTE_CHEAP },
                                    { "none", RECOMPUTE_NONE },
                                    { "block", RECOMPUTE_BLOCK } };
@@ -85,6 +87,10 @@ static Status read_load(const char *flag, const char *text, double *out) {
 // Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.
 static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int *i) {
     const char *flag = argv[*i], *value = NULL;
+    if (args->command == ARGS_OF_SIMULATE && !strcmp(flag, "--quick")) {
+        args->quick = true;
+        return OK;
+    }
     const char *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
     if (equals) {
         flag = arena_strndup(arena, flag, (size_t)(equals - flag));
@@ -118,7 +124,10 @@ static Status read_flag(PlanArgs *args, Arena *arena, int argc, char **argv, int
     case 1: args->dump = value; return OK;
     case 2: return read_count(flag, value, &args->microbatch);
     case 3: return read_count(flag, value, &args->microbatches);
-    case 4: return read_choice(flag, value, precisions, COUNT_OF(precisions), &args->precision);
+    case 4:
+        return read_choice(flag, value, precisions,
+                           args->command == ARGS_OF_SIMULATE ? COUNT_OF(precisions) : COUNT_OF(precisions) - 1,
+                           &args->precision);
     case 5: return read_choice(flag, value, policies, COUNT_OF(policies), &args->recompute);
     case 6: return read_choice(flag, value, routings, COUNT_OF(routings), &args->routing);
     case 7: return read_set(args, arena, value);

@@ -21,6 +21,7 @@ typedef struct PlanArgs {
     // Of simulate. NULL: not said.
     const char *cluster, *trace, *svg, *times;
     double load;                      // 0: not said
+    bool quick;
 } PlanArgs;
 
 Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv);

@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 #include "compiler/driver/measured.h"
-#include "compiler/driver/plan_args.h"
-#include "compiler/search/simulate_plan.h"
+#include "compiler/driver/simulate.h"
 #include "runtime/base/trace.h"
 
 enum { PICTURE_COLUMNS = 96, SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
@@ -56,23 +55,22 @@ static int read_plans(Simulation *s) {
     return status == OK ? 0 : driver_fail(status);
 }
 
-// "b300" is as many as there are ranks.
-static const char *cluster_name(Simulation *s, int32_t ranks) {
-    const char *name = s->args.cluster ? s->args.cluster : "cpu", *digits = name + strlen(name);
+static const char *cluster_name(const PlanArgs *args, Arena *arena, int32_t ranks) {
+    const char *name = args->cluster ? args->cluster : "cpu", *digits = name + strlen(name);
     if (ends_in(name, ".lua")) return name;
     while (digits > name && digits[-1] >= '0' && digits[-1] <= '9') digits--;
     bool counted = *digits && digits > name && digits[-1] == 'x';
-    return counted ? name : arena_printf(s->arena, "%sx%d", name, ranks);
+    return counted ? name : arena_printf(arena, "%sx%d", name, ranks);
 }
 
-static int load_cluster(Simulation *s, int32_t ranks) {
+int simulate_cluster(const PlanArgs *args, Arena *arena, int32_t ranks, CostCluster *out) {
     Text error = { 0 };
-    const char *name = cluster_name(s, ranks);
-    bool loaded = spec_load_cluster(name, s->arena, &s->cluster, &error);
+    const char *name = cluster_name(args, arena, ranks);
+    bool loaded = spec_load_cluster(name, arena, out, &error);
     if (!loaded) driver_say(text_cstr(&error));
     text_finish(&error);
     if (!loaded) return status_exit(ERR_INPUT);
-    int64_t devices = cost_cluster_devices(&s->cluster);
+    int64_t devices = cost_cluster_devices(out);
     if (ranks <= devices) return 0;
     return driver_fail(status_fail(ERR_ARGUMENT, "--cluster %s has %lld devices, the layout %d ranks", name,
                                    (long long)devices, ranks));
@@ -82,7 +80,7 @@ static int load_cluster(Simulation *s, int32_t ranks) {
 static int make_plans(Simulation *s) {
     bool spec = ends_in(s->args.spec, ".lua");
     if (spec && s->args.cluster && !s->args.target) {
-        int result = load_cluster(s, 1); // only its device counts yet
+        int result = simulate_cluster(&s->args, s->arena, 1, &s->cluster); // only its device counts yet
         if (result) return result;
         const char *arch = s->cluster.device.arch;
         if (!strncmp(arch, "sm_", 3)) s->args.target = arena_printf(s->arena, "cuda:%s", arch);
@@ -92,7 +90,7 @@ static int make_plans(Simulation *s) {
     if (result) return result;
     s->n = s->stages.layout.pp;
     s->plans = (const Plan *const *)s->stages.plans;
-    return load_cluster(s, plan_ranks(s->plans[0]));
+    return simulate_cluster(&s->args, s->arena, plan_ranks(s->plans[0]), &s->cluster);
 }
 
 /* Seconds and loads ---------------------------------------------------------------------------- */
@@ -281,6 +279,10 @@ static Status run(Simulation *s) {
 }
 
 static int simulate_args(Simulation *s) {
+    if (s->args.quick) return simulate_quick(&s->args, s->arena);
+    if (s->args.precision == PRECISION_MXFP8)
+        return driver_fail(status_fail(ERR_ARGUMENT, "--precision mxfp8: no plan has it yet\n"
+                                                     "  hint: --quick simulates what it would cost"));
     Status status = s->args.times ? measured_read(s->args.times, s->arena, &s->measured) : OK;
     if (status != OK) return driver_fail(status);
     int result = make_plans(s);

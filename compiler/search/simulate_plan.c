@@ -17,8 +17,16 @@ static uint8_t link_of(const CostCluster *cluster, CostGroup group) {
     return (uint8_t)i;
 }
 
+static PlanWork work_of(const CostKernel *kernel) {
+    return kernel->class == COST_dense       ? WORK_dense
+           : kernel->class == COST_experts   ? WORK_experts
+           : kernel->class == COST_attention ? WORK_attention
+                                             : WORK_memory;
+}
+
 static SimSeconds of_launch(const CostCluster *cluster, const Plan *plan, const CostLaunch *launch) {
-    SimSeconds s = { .here = cost_kernel_s(&cluster->device, &launch->kernel) };
+    SimSeconds s = { .here = cost_kernel_s(&cluster->device, &launch->kernel),
+                     .work = (uint8_t)work_of(&launch->kernel) };
     if (launch->rows.tokens <= 0) return s;
     CostGroup group = cost_plan_group(plan, (PlanGroup)launch->group);
     s.rows = cost_rows_s(cluster, group, &launch->rows);
@@ -67,10 +75,8 @@ static bool spans_stages(const Plan *plan, const PlanInstr *instr) {
 
 static void add_launch(Making *m, int32_t i, int32_t trip) {
     const SimSeconds *s = &m->seconds[i];
-    bool rows = m->work[i] == WORK_rows, experts = m->work[i] == WORK_experts;
-    // What a kernel that moves rows does on its rank is bound by memory.
-    add_op(m, (SimOp){ .what = SIM_COMPUTE, .work = rows ? WORK_memory : m->work[i], .uneven = experts }, i, trip,
-           s->here);
+    uint8_t work = m->work[i] == WORK_rows ? s->work : m->work[i];
+    add_op(m, (SimOp){ .what = SIM_COMPUTE, .work = work, .uneven = work == WORK_experts }, i, trip, s->here);
     if (s->rows > s->here)
         add_op(m, (SimOp){ .what = SIM_CROSS, .work = WORK_rows, .link = s->link, .uneven = true }, i, trip,
                s->rows - s->here);

@@ -7,8 +7,9 @@
 #include "compiler/search/simulate.h"
 
 // Of an instruction, at even loads. A launch takes `here` on its rank, and moving rows takes until `rows` after its
-// begin; a crossing takes `here` in an order of transfers.
-typedef struct SimSeconds { double here, rows; uint8_t link; } SimSeconds;
+// begin; a crossing takes `here` in an order of transfers. `work`: of a launch that moves rows, the PlanWork that
+// `here` counts as.
+typedef struct SimSeconds { double here, rows; uint8_t link, work; } SimSeconds;
 
 // By instruction, on a described machine.
 SimSeconds *sim_seconds(const Plan *plan, const PlanProgram *program, const CostCluster *cluster, Arena *arena);

@@ -110,6 +110,29 @@ static void measured_steps(void **state) {
     expect("on 1 rank");
 }
 
+// Without plans: nearly the same, and what no plan has yet.
+static void quick(void **state) {
+    (void)state;
+    Small small = small_make();
+    static char layout[] = "pp=2,dp=2,ep=2,microbatch=2";
+    double ms[2];
+    for (int i = 0; i < 2; i++) {
+        expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", layout, "--cluster", "h100x4",
+                               "--precision", "bf16", "--routing", "uniform", i ? "--quick" : "--target",
+                               i ? "--" : "cpu"));
+        ms[i] = check_sum();
+    }
+    assert_true(ms[1] > 0.6 * ms[0] && ms[1] < 1.4 * ms[0]);
+    expect("without plans");
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--precision", "mxfp8", "--quick", "--cluster", "b300"));
+    expect("on b300x1, dp=1");
+    expect("mxfp8 (costs are known, plans cannot yet)");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--precision", "mxfp8"));
+    expect_error("hint: --quick simulates what it would cost");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--quick", "--svg", "x.svg"));
+    expect_error("--quick has no instructions");
+}
+
 static void refused(void **state) {
     (void)state;
     Small small = small_make();
@@ -141,6 +164,7 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(measured_steps),
+                                        cmocka_unit_test(quick),
                                         cmocka_unit_test(refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

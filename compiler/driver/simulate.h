@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both ways of `moec simulate` share.
+#ifndef MOEC_DRIVER_SIMULATE_H
+#define MOEC_DRIVER_SIMULATE_H
+
+#include "compiler/driver/plan_args.h"
+#include "compiler/search/simulate_plan.h"
+
+// --cluster, or as many cores as ranks; "b300" is as many as there are ranks. Prints what is wrong; returns
+// the exit status.
+int simulate_cluster(const PlanArgs *args, Arena *arena, int32_t ranks, CostCluster *out);
+// simulate_quick.c
+int simulate_quick(PlanArgs *args, Arena *arena);
+
+#endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// `moec simulate --quick`: a layout from the profile of a model instead of its plans. Large models in a second, and
+// precisions that plans do not have yet; no trace and no drawing, as there are no instructions.
+#include <stdio.h>
+
+#include "compiler/driver/simulate.h"
+#include "compiler/search/profile.h"
+#include "compiler/search/simulate_layout.h"
+
+typedef struct Quick {
+    PlanArgs *args;
+    Arena *arena;
+    Model *model;
+    Layout layout;
+    int32_t microbatches;
+    CostCluster cluster;
+    Sim sim;
+} Quick;
+
+static int choose_layout(Quick *q) {
+    q->layout = layout_single();
+    LayoutArgs given = { .text = q->args->layout ? q->args->layout : "dp=1",
+                         .microbatch = q->args->microbatch,
+                         .microbatches = q->args->microbatches,
+                         .recompute = q->args->recompute };
+    return driver_layout(&given, q->model, q->arena, &q->layout, &q->microbatches);
+}
+
+static Status run(Quick *q, const CostProfile *profile) {
+    const Layout *l = &q->layout;
+    int32_t *stages = ARENA_ARRAY(q->arena, int32_t, l->pp * l->chunks), layers = q->model->n_layers;
+    uint8_t *recompute = ARENA_ARRAY(q->arena, uint8_t, layers + 1);
+    for (int32_t i = 0; i < layers; i++) {
+        stages[layout_stage_of_layer(l, i, layers)]++;
+        recompute[i] = l->layer_recompute ? l->layer_recompute[i] : l->recompute;
+    }
+    SimLayout simulated = { .profile = profile,
+                            .cluster = &q->cluster,
+                            .stack = &cost_stack_moec,
+                            .choice = { .microbatch = l->microbatch,
+                                        .ep = l->ep,
+                                        .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
+                                        .transport = l->transport,
+                                        .params = l->params,
+                                        .expert_params = l->expert_params,
+                                        .routing = (uint8_t)q->args->routing,
+                                        .capacity = l->capacity },
+                            .pp = l->pp,
+                            .dp = l->dp,
+                            .chunks = l->chunks,
+                            .microbatches = q->microbatches,
+                            .schedule = l->schedule,
+                            .stages = stages,
+                            .recompute = recompute,
+                            .params_hidden = 1 };
+    return sim_layout(&simulated, q->arena, &q->sim);
+}
+
+static void print(const Quick *q) {
+    static const char *const words[] = { "fp32", "fp32", "bf16", "mxfp8 (costs are known, plans cannot yet)" };
+    Text text = { 0 };
+    double seconds = (double)q->sim.step_ps * 1e-12;
+    int32_t ranks = layout_ranks(&q->layout);
+    double tokens = (double)q->layout.microbatch * q->model->sequence * q->microbatches * q->layout.dp;
+    text_printf(&text, "simulate  %s on %s, ", q->model->name, q->cluster.name);
+    layout_print(&q->layout, &text);
+    text_printf(&text, ", %s, without plans\nstep      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n",
+                words[q->args->precision], seconds * 1e3, tokens, tokens / seconds, tokens / seconds / ranks, ranks,
+                ranks == 1 ? "" : "s");
+    sim_waterfall_print(&q->sim, &text);
+    fputs(text_cstr(&text), stdout);
+    text_finish(&text);
+}
+
+static int simulate_model(Quick *q) {
+    int result = choose_layout(q);
+    if (!result) result = simulate_cluster(q->args, q->arena, layout_ranks(&q->layout), &q->cluster);
+    if (result) return result;
+    CostProfile *profile = profile_create(q->model, &q->cluster);
+    if (!profile) return driver_refuse(q->model);
+    Status status = run(q, profile);
+    profile_destroy(profile);
+    if (status != OK) return driver_fail(status);
+    print(q);
+    return 0;
+}
+
+int simulate_quick(PlanArgs *args, Arena *arena) {
+    if (args->trace || args->svg || args->times || args->target || args->load > 0)
+        return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --trace, --svg, --times, --target and "
+                                                     "--load need plans\n  hint: without --quick"));
+    SpecOptions options = { .args = args->args, .n_args = args->n_args, .routing = args->routing, .sets = args->sets,
+                            .n_sets = args->n_sets };
+    Text error = { 0 };
+    Quick q = { .args = args, .arena = arena, .model = spec_load(args->spec, &options, &error) };
+    if (!q.model) driver_say(text_cstr(&error));
+    text_finish(&error);
+    int result = q.model ? simulate_model(&q) : status_exit(ERR_INPUT);
+    model_destroy(q.model);
+    return result;
+}
