@@ -225,12 +225,26 @@ static bool report(void *user, int64_t decided, int64_t points, double best_s, d
     return !interrupted;
 }
 
+// What was found, in the order of the simulator's seconds.
+static void play_all(Hunt *h) {
+    SearchLayout *best = h->found.best;
+    for (int32_t i = 0; i < h->found.n; i++) {
+        SearchLayout layout = best[i];
+        double played = search_play(&h->at.profile, &layout);
+        layout.played_s = isnan(played) ? layout.step_s : played;
+        int32_t at = i;
+        for (; at > 0 && best[at - 1].played_s > layout.played_s; at--) best[at] = best[at - 1];
+        best[at] = layout;
+    }
+}
+
 static void search_all(Hunt *h) {
     Watch progress = { .began = time_seconds(), .terminal = isatty(2) };
     struct sigaction action = { .sa_handler = on_interrupt }, before;
     sigaction(SIGINT, &action, &before);
     search_on_pulse(h->at.search, report, &progress);
     search_run(h->at.search, h->memory, HUNT_KEPT, h->arena, &h->found);
+    play_all(h);
     if (!interrupted) search_front(h->at.search, h->memory, HUNT_STEPS, h->arena, &h->front);
     if (progress.said && progress.terminal) fputs("\r\033[K", stderr);
     search_on_pulse(h->at.search, NULL, NULL);

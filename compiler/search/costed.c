@@ -18,7 +18,7 @@ const char *const costed_bytes_name[] = {
 #undef X
 };
 
-typedef struct Seconds { double kind[N_COSTED_KINDS], wgrad, once; } Seconds;
+typedef struct Seconds { double kind[N_COSTED_KINDS], forward, wgrad, once; } Seconds;
 
 static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int recompute) {
     return (CostChoice){ .microbatch = choice->microbatch, .ep = choice->ep, .precision = choice->precision,
@@ -53,6 +53,7 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, const Cost
         compute += all + imbalance;
         out->kind[COSTED_imbalance] += imbalance;
         if (pass == PASS_wgrad) out->wgrad = all + imbalance;
+        if (pass == PASS_forward) out->forward = all + imbalance;
         if (pass == PASS_again) {
             out->kind[COSTED_again] += all;
             continue;
@@ -65,6 +66,9 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, const Cost
     out->kind[COSTED_optimizer] = state.optimizer_s;
     out->kind[COSTED_rows] = exposed(c, choice->overlap, c->rows_hidden, compute, rows);
     out->kind[COSTED_params] = exposed(c, choice->overlap, c->params_hidden, compute, state.microbatch_s);
+    // Forward gathers once, backward again, and exchanges.
+    if (rows > 0) out->forward += out->kind[COSTED_rows] * p->rows_s[PASS_forward] / rows;
+    out->forward += out->kind[COSTED_params] / 3;
     out->once = exposed(c, choice->overlap, c->params_hidden, compute, state.step_s);
 }
 
@@ -95,6 +99,7 @@ static bool costed_part(const void *user, const SearchChoice *choice, int32_t pa
         find_seconds(c, choice, &p, &s);
         out->seconds[r] = of_microbatch(&s);
         out->wgrad_s = s.wgrad;
+        out->forward_s = s.forward;
         out->step_s = s.once + s.kind[COSTED_optimizer];
         out->state_bytes = (double)cost_state_bytes(&c->stack, &p, &cost, choice->dp);
         out->saved_bytes[r] = (double)(p.saved_bytes[0] + p.saved_bytes[1]);

@@ -56,6 +56,7 @@ typedef struct SearchLayer {
     double seconds[SEARCH_RECOMPUTES];   // of a microbatch: forward, backward, recomputation, what of ranks
                                          // talking is not hidden
     double wgrad_s;                      // of that, gradients of weights
+    double forward_s;                    // of that, forward; for search_play only
     double step_s;                       // once a step: exchange, update
     double state_bytes;                  // as long as the run
     double saved_bytes[SEARCH_RECOMPUTES]; // of a microbatch between its forward and backward
@@ -123,6 +124,7 @@ typedef struct SearchLayout {
     uint8_t *recompute;   // [n_layers]
     double step_s;
     double bound_s;       // that the point was taken for
+    double played_s;      // by search_play, where somebody has asked; else 0
     double *stage_bytes;  // [pp] most of each rank
     double peak_bytes;
     int32_t number;       // of the point in the order of the space
@@ -174,6 +176,8 @@ void search_point(Search *search, const SearchPoint *point, double memory_bytes,
 // Of one layout as it stands: seconds and bytes. `stages` and `recompute` are given.
 void search_layout(Search *search, SearchLayout *layout, double memory_bytes, Arena *arena,
                    SearchEvaluated *out);
+// Seconds of a layout's step by the simulator, from the same costs (play.c); NAN: it cannot be played.
+double search_play(const SearchProfile *profile, const SearchLayout *layout);
 // Lower bound of a point's seconds, as the search uses it; INFINITY: it cannot fit.
 double search_bound(Search *search, const SearchPoint *point, double memory_bytes);
 // The layout of compiler/layout; what it has no field for (precision, overlap) is left out.

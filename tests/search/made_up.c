@@ -36,7 +36,7 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     else if (edp > 1) step += 8 * expert_all / bandwidth(m, c->dp);
     // Small microbatches are slow.
     double forward = (b + 0.3) * (k->dense_s + k->expert_s * uneven) * speed;
-    *out = (SearchLayer){ .wgrad_s = forward };
+    *out = (SearchLayer){ .forward_s = forward, .wgrad_s = forward };
     double whole = together(m, c, 3 * forward, 4 * rows + gather);
     out->seconds[RECOMPUTE_NONE] = whole;
     out->seconds[RECOMPUTE_CHEAP] = layer ? whole + forward * k->cheap_s : INFINITY;

@@ -84,7 +84,7 @@ static void check_points(Search *s, const Brute *brute, double memory) {
 }
 
 // What is said of the layout is what it is when weighed as it stands.
-static void check_layout(Search *s, const SearchLayout *layout, double memory, Arena *arena) {
+static void check_layout(Search *s, const SearchProfile *profile, const SearchLayout *layout, double memory, Arena *arena) {
     SearchLayout copy = *layout;
     copy.stage_bytes = NULL;
     SearchEvaluated again;
@@ -93,6 +93,9 @@ static void check_layout(Search *s, const SearchLayout *layout, double memory, A
     assert_near(again.layout.step_s, layout->step_s);
     assert_true(layout->peak_bytes <= memory && again.layout.peak_bytes == layout->peak_bytes);
     assert_true(layout->bound_s <= layout->step_s * (1 + near_s));
+    // Played out unit by unit it takes about as long: sends queue, unequal stages wait or need not.
+    double played = search_play(profile, layout);
+    assert_true(played >= 0.7 * layout->step_s && played <= 1.5 * layout->step_s);
 }
 
 static bool check_pair(uint64_t seed, Seen *seen) {
@@ -110,7 +113,7 @@ static bool check_pair(uint64_t seed, Seen *seen) {
         check_top(&brute, &found, arena);
         check_certificate(&brute, &found.certificate);
         check_points(s, &brute, memory);
-        for (int32_t i = 0; i < found.n; i++) check_layout(s, &found.best[i], memory, arena);
+        for (int32_t i = 0; i < found.n; i++) check_layout(s, &m.profile, &found.best[i], memory, arena);
         look_at(seen, &found.best[0], m.profile.n_layers);
         search_destroy(s);
     }
