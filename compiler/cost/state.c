@@ -33,11 +33,20 @@ int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const Cos
     return (int64_t)ceil(bytes);
 }
 
-static void add_group(const CostCluster *cluster, const CostStack *stack, double numbers, bool fsdp,
-                      CostGroup group, CostState *s) {
+// Sharded matrices are rounded to what kernels read in bf16 before they are gathered.
+static double gathered_bytes(const CostStack *stack, const CostChoice *choice, double matrix, double other,
+                             bool divided) {
+    bool rounded = divided && choice->precision != PRECISION_FP32;
+    return matrix * (rounded ? fmin(stack->gathered, 2) : stack->gathered) + other * stack->gathered;
+}
+
+static void add_group(const CostCluster *cluster, const CostStack *stack, const CostChoice *choice, double matrix,
+                      double other, bool fsdp, CostGroup group, CostState *s) {
+    double numbers = matrix + other;
     if (numbers <= 0) return;
     const CostDevice *device = &cluster->device;
-    double gather = cost_collective_s(cluster, COLLECTIVE_gather, group, numbers * stack->gathered);
+    double gather = cost_collective_s(cluster, COLLECTIVE_gather, group,
+                                      gathered_bytes(stack, choice, matrix, other, fsdp && group.members > 1));
     double exchange = cost_collective_s(cluster, COLLECTIVE_reduce_scatter, group, numbers * stack->exchanged);
     double ranks = group.members > 1 ? group.members : 1, stream = device->bytes_per_s * device->stream;
     bool divided = fsdp && ranks > 1;
@@ -55,8 +64,9 @@ CostState cost_state(const CostCluster *cluster, const CostStack *stack, const C
                      const CostChoice *choice, int32_t dp) {
     CostState s = { .work_s = stack->packs ? part->packs_s : 0 };
     int32_t ep = choice->ep > 0 ? choice->ep : 1;
-    add_group(cluster, stack, part->dense_matrix + part->dense_other, choice->params, (CostGroup){ dp, 1 }, &s);
-    add_group(cluster, stack, part->expert_matrix + part->expert_other, choice->expert_params,
+    add_group(cluster, stack, choice, part->dense_matrix, part->dense_other, choice->params, (CostGroup){ dp, 1 },
+              &s);
+    add_group(cluster, stack, choice, part->expert_matrix, part->expert_other, choice->expert_params,
               (CostGroup){ (int32_t)expert_ranks(choice, dp), ep }, &s);
     return s;
 }

@@ -121,14 +121,15 @@ static void compare_stages(const char *name, const char *layout_text, int32_t mi
 }
 
 // What lies between addresses (the plan's act is up to 5 % above its largest sum of live bytes) is not predicted; and
-// the last layer is taken for one that others follow, whose gradients wait in the window.
+// the last layer is taken for one that others follow, whose gradients wait in the window. What a rank rounds of its
+// shard is taken for that of a rank of two.
 static void memory(void **state) {
     (void)state;
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2", 0.04);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2,recompute=block", 0.05);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=4,microbatch=1,recompute=none,capacity=2", 0.03);
-    compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.001);
-    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block", 0.1);
+    compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.01);
+    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block", 0.12);
     compare("tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);
     compare("tiny", NULL, NULL, "dp=2,params=fsdp,microbatch=4,recompute=block", 0.1);
 }
