@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "compiler/driver/published.h"
+#include "compiler/search/costed.h"
 #include "compiler/spec/spec.h"
 
 #define OTHERS                                                                                     \
@@ -86,32 +87,86 @@ static Status make(Bench *bench, const BenchRun *run, Made **out) {
     return OK;
 }
 
-Status bench_predict(Bench *bench, const BenchRun *run, BenchResult *out) {
+static Status made_for(Bench *bench, const BenchRun *run, Made **out) {
     const char *key = arena_printf(bench->arena, "%s %s %s %d", run->spec, run->args ? run->args : "", run->cluster,
                                    run->sequence);
-    Made *made = NULL;
-    for (uint32_t i = 0; i < bench->n_made && !made; i++) {
-        if (!strcmp(bench->made[i]->key, key)) made = bench->made[i];
+    for (uint32_t i = 0; i < bench->n_made; i++) {
+        *out = bench->made[i];
+        if (!strcmp((*out)->key, key)) return OK;
     }
-    if (!made) {
-        TRY(make(bench, run, &made));
-        made->key = key;
-    }
-    Layout layout = layout_single();
-    TRY(layout_parse(run->layout, bench->arena, &layout));
-    CostRun step = { .layout = &layout, .precision = run->precision, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
-                     .sequences = run->sequences ? run->sequences : (int64_t)16 * layout.dp * layout.microbatch,
+    TRY(make(bench, run, out));
+    (*out)->key = key;
+    return OK;
+}
+
+static Status step_of(Bench *bench, Made *made, const BenchRun *run, Layout *layout, BenchResult *out) {
+    CostRun step = { .layout = layout, .precision = run->precision, .routing = run->routing,
+                     .narrow_wgrad = run->narrow_wgrad,
+                     .sequences = run->sequences ? run->sequences : (int64_t)16 * layout->dp * layout->microbatch,
                      .rows_hidden = run->rows_hidden, .params_hidden = run->params_hidden };
-    if (layout.pp > 1 && !layout.stages) { // stages as even in time as can be
-        layout.stages = cost_split(made->profile, &made->cluster, run->stack, &step, bench->arena);
-        layout.n_stages = layout.stages ? layout.pp * layout.chunks : 0;
+    if (layout->pp > 1 && !layout->stages) { // stages as even in time as can be
+        layout->stages = cost_split(made->profile, &made->cluster, run->stack, &step, bench->arena);
+        layout->n_stages = layout->stages ? layout->pp * layout->chunks : 0;
     }
     if (!cost_step(made->profile, &made->cluster, run->stack, &step, &out->step))
-        return status_fail(ERR_INPUT, "%s on %s: the model cannot be laid out as %s", run->spec, run->cluster,
-                           run->layout);
-    double tokens = (double)step.sequences * made->profile->sequence, ranks = layout_ranks(&layout);
+        return status_fail(ERR_INPUT, "%s on %s: the model cannot be laid out so", run->spec, run->cluster);
+    double tokens = (double)step.sequences * made->profile->sequence, ranks = layout_ranks(layout);
     out->tokens_per_s = tokens / out->step.seconds / ranks;
     out->flops_per_token = made->flops_per_token;
     out->flop_per_s = out->tokens_per_s * made->flops_per_token;
     return OK;
+}
+
+Status bench_predict(Bench *bench, const BenchRun *run, BenchResult *out) {
+    Made *made;
+    TRY(made_for(bench, run, &made));
+    Layout layout = layout_single();
+    TRY(layout_parse(run->layout, bench->arena, &layout));
+    return step_of(bench, made, run, &layout, out);
+}
+
+/* Searching ------------------------------------------------------------------------------------ */
+
+// The short form, with recomputations counted where layers differ.
+static const char *short_form(const Layout *found, Arena *arena) {
+    static const char *const words[] = { "cheap", "none", "block" };
+    Layout layout = *found;
+    Text text = { 0 };
+    int32_t of[3] = { 0 };
+    for (int32_t i = 0; i < found->n_layer_recompute; i++) of[found->layer_recompute[i] % 3]++;
+    layout.layer_recompute = NULL;
+    layout.n_layer_recompute = 0;
+    if (found->n_layer_recompute) layout.recompute = RECOMPUTE_CHEAP;
+    layout_print(&layout, &text);
+    for (int r = 0; r < 3 && found->n_layer_recompute; r++) {
+        if (of[r]) text_printf(&text, ", %s of %d", words[r], of[r]);
+    }
+    const char *copy = arena_strdup(arena, text_cstr(&text));
+    text_finish(&text);
+    return copy;
+}
+
+Status bench_search(Bench *bench, const BenchRun *run, Arena *arena, const char **layout, BenchResult *out) {
+    Made *made;
+    TRY(made_for(bench, run, &made));
+    Costed costed = { .profile = made->profile, .cluster = &made->cluster, .stack = *run->stack,
+                      .routing = run->routing, .load = 1, .params_hidden = run->params_hidden,
+                      .rows_hidden = run->rows_hidden };
+    SearchProfile profile;
+    Search *search;
+    SearchSpace space = { .ranks = cost_cluster_devices(&made->cluster), .sequences = run->sequences,
+                          .memory_bytes = made->cluster.device.memory_bytes, .overlaps = 1 << 1,
+                          .precisions = { run->precision }, .n_precisions = 1 };
+    TRY(costed_start(&costed, &profile));
+    TRY(search_create(&profile, &space, &search));
+    SearchFound found;
+    search_run(search, (double)space.memory_bytes, 1, arena, &found);
+    Status status = found.n ? OK : status_fail(ERR_INPUT, "%s on %s: nothing fits", run->spec, run->cluster);
+    if (status == OK) {
+        Layout best = search_to_layout(&found.best[0], &profile, arena);
+        *layout = short_form(&best, arena);
+        status = step_of(bench, made, run, &best, out);
+    }
+    search_destroy(search);
+    return status;
 }

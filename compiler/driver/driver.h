@@ -51,8 +51,9 @@
       "  --seconds S                          of work for each figure [5]\n"                        \
       "  --threads N                          of a CPU [its cores, divided among ranks]\n"          \
       "  --name NAME                          of the cluster, in reports [calibrated]\n")           \
-    X(reproduce, "olmo-core-3|published [--rows FILE.csv] [--models DIR]",                          \
+    X(reproduce, "olmo-core-3|published [--brief] [--rows FILE.csv] [--models DIR]",                \
       "published training speeds beside what the cost model predicts",                             \
+      "  --brief                              without searches for faster layouts\n"                \
       "  --rows FILE.csv                      rows to predict [tests/search/published.csv]\n"       \
       "  --models DIR                         where the specs are [models]\n")                      \
     X(simulate, "SPEC|PLAN [key=value...] [--layout L] [--cluster C]",                             \

@@ -36,6 +36,10 @@ typedef struct BenchResult {
 // ERR_INPUT with a message when the spec, the cluster or the layout is refused.
 Status bench_predict(Bench *bench, const BenchRun *run, BenchResult *out);
 
+// The fastest layout that a search over all of them finds for the same run, on the cluster's devices, and what is
+// predicted of it. Its short form lives in `arena`.
+Status bench_search(Bench *bench, const BenchRun *run, Arena *arena, const char **layout, BenchResult *out);
+
 // Reads rows of tests/search/published.csv's form, predicts all, and prints the tables.
 int published_print(Bench *bench, const char *path);
 

@@ -54,12 +54,11 @@ static double published_speed(const Reported *r, const BenchResult *p) {
     return r->tokens_per_s ? r->tokens_per_s : r->tflop_per_s * 1e12 / p->flops_per_token;
 }
 
-static Status predict(Bench *bench, const Reported *r, BenchResult *out) {
-    BenchRun run = { .spec = r->spec, .args = r->args, .cluster = r->machine, .layout = r->layout,
+static BenchRun run_of(const Reported *r) {
+    return (BenchRun){ .spec = r->spec, .args = r->args, .cluster = r->machine, .layout = r->layout,
                      .stack = &published_apart,
                      .precision = r->precision, .routing = r->routing, .sequences = r->sequences,
-                     .params_hidden = r->waits ? 0 : 1 };
-    return bench_predict(bench, &run, out);
+                       .params_hidden = r->waits ? 0 : 1 };
 }
 
 static double print_reported(const Reported *r, const BenchResult *p) {
@@ -78,13 +77,53 @@ static const struct { const char *what; int from, to; } changes[] = {
     { "recomputation", 6, 8 },              { "ultra: 128 to 256 experts", 9, 10 },
 };
 
-static int olmo_core_3(Bench *bench) {
+// Where a step of `to` takes less than one of `from`, and where more.
+static void print_reasons(const CostStep *from, const CostStep *to) {
+    struct { const char *name; double from, to; } parts[] = {
+        { "products", from->class_s[COST_dense] + from->class_s[COST_experts],
+          to->class_s[COST_dense] + to->class_s[COST_experts] },
+        { "attention", from->class_s[COST_attention], to->class_s[COST_attention] },
+        { "memory-bound", from->class_s[COST_row] + from->class_s[COST_move],
+          to->class_s[COST_row] + to->class_s[COST_move] },
+        { "imbalance", from->imbalance_s, to->imbalance_s },
+        { "rows to experts and back", from->rows_s, to->rows_s },
+        { "parameters and gradients", from->params_s, to->params_s },
+        { "between stages", from->send_s, to->send_s },
+        { "waiting for stages", from->bubble_s, to->bubble_s },
+        { "optimizer", from->optimizer_s, to->optimizer_s },
+    };
+    for (int i = 0; i < COUNT_OF(parts); i++) {
+        double change = (parts[i].to - parts[i].from) / from->seconds;
+        if (fabs(change) >= 0.005) printf("      %+6.1f %% of the step  %s\n", 100 * change, parts[i].name);
+    }
+}
+
+// Is there anything faster than what they used?
+static int search_for(Bench *bench, const Reported *r, const BenchResult *theirs) {
+    Arena *arena = arena_create();
+    const char *layout;
+    BenchResult best;
+    BenchRun run = run_of(r);
+    double start = time_seconds();
+    Status status = bench_search(bench, &run, arena, &layout, &best);
+    if (status == OK) {
+        printf("  %s: %s\n    %.0f tokens/s, %+.1f %% against %s; %.1f GiB; found in %.1f s\n", r->what, layout,
+               best.tokens_per_s, 100 * (best.tokens_per_s / theirs->tokens_per_s - 1), r->layout,
+               (double)(best.step.state_bytes + best.step.moving_bytes) / 0x1p30, time_seconds() - start);
+        print_reasons(&theirs->step, &best.step);
+    }
+    arena_destroy(arena);
+    return status == OK ? 0 : driver_fail(status);
+}
+
+static int olmo_core_3(Bench *bench, bool searches) {
     BenchResult results[N_REPORTED];
     int within = 0;
     printf("OLMo-core 3, technical report: predicted and published; from the description of the machine, nothing "
            "fitted\n\n  %-34s %20s %16s %18s\n", "", "tokens/s per device", "TFLOP/s", "GiB");
     for (int i = 0; i < N_REPORTED; i++) {
-        Status status = predict(bench, &reported[i], &results[i]);
+        BenchRun run = run_of(&reported[i]);
+        Status status = bench_predict(bench, &run, &results[i]);
         if (status != OK) return driver_fail(status);
         within += fabs(print_reported(&reported[i], &results[i])) <= 0.1;
     }
@@ -97,6 +136,13 @@ static int olmo_core_3(Bench *bench) {
                100 * (to->tokens_per_s / from->tokens_per_s - 1), 100 * (published - 1));
     }
     printf("\nmxfp8 is known to the cost model; moec has no kernels for it.\n");
+    static const int searched[] = { 1, 7, 9 };
+    if (searches) printf("\nfastest of all layouts, as predicted, with the same sequences in a step; memory is "
+                        "that of moec's plans\n");
+    for (int i = 0; searches && i < COUNT_OF(searched); i++) {
+        int result = search_for(bench, &reported[searched[i]], &results[searched[i]]);
+        if (result) return result;
+    }
     return 0;
 }
 
@@ -104,7 +150,12 @@ static int olmo_core_3(Bench *bench) {
 
 int cmd_reproduce(int argc, char **argv) {
     const char *what = NULL, *models = "models", *rows = "tests/search/published.csv";
+    bool brief = false;
     for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--brief")) {
+            brief = true;
+            continue;
+        }
         const char **into = !strcmp(argv[i], "--models") ? &models : !strcmp(argv[i], "--rows") ? &rows : NULL;
         if (into && i + 1 < argc) *into = argv[++i];
         else if (!into && argv[i][0] != '-' && !what) what = argv[i];
@@ -118,7 +169,7 @@ int cmd_reproduce(int argc, char **argv) {
         return driver_fail(status_fail(ERR_ARGUMENT, "expected olmo-core-3 or published, got '%s'",
                                        what ? what : "nothing"));
     Bench *bench = bench_create(models);
-    int result = olmo ? olmo_core_3(bench) : published_print(bench, rows);
+    int result = olmo ? olmo_core_3(bench, !brief) : published_print(bench, rows);
     bench_destroy(bench);
     return result;
 }
