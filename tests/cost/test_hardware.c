@@ -66,6 +66,26 @@ static void own(void **state) {
     text_finish(&error);
 }
 
+// The cluster that the page shows.
+static void documented(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    char *page;
+    size_t bytes;
+    assert_int_equal(file_read(MOEC_SOURCE_DIR "/docs/search.md", arena, &page, &bytes), OK);
+    char *at = strstr(page, "return m.cluster {");
+    assert_non_null(at);
+    while (at > page && strncmp(at, "```lua\n", 7)) at--;
+    at += 7;
+    *strstr(at, "```") = 0;
+    CostCluster c;
+    Text error = { 0 };
+    if (!load_text(at, &c, arena, &error)) fail_msg("%s", text_cstr(&error));
+    assert_int_equal(cost_cluster_devices(&c), 128);
+    text_finish(&error);
+    arena_destroy(arena);
+}
+
 static void refused(const char *text, const char *want) {
     Arena *arena = arena_create();
     Text error = { 0 };
@@ -109,6 +129,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shipped),
         cmocka_unit_test(own),
+        cmocka_unit_test(documented),
         cmocka_unit_test(wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
