@@ -11,10 +11,27 @@ static int in_stage(const Comm *comm, PlanGroup group, int member) {
     return 0; // every group of a put or a get lies in a stage: plan_check
 }
 
+// Members of a group whose memory is reached from here.
+static int count_near(const Comm *comm, PlanGroup group, void *const *peers) {
+    int near = 0;
+    for (int i = 0, n = comm_members(comm, group); i < n; i++) near += peers[in_stage(comm, group, i)] != NULL;
+    return near;
+}
+
+// Blocks between ranks that share memory: right, and more bytes than there need be.
+static void hint_near(const Exec *exec, void *const *peers) {
+    const Comm *comm = exec->comm;
+    int node = plan_side(&exec->plan->mesh, SIDE_node), n = comm_members(comm, GROUP_ep),
+        near = count_near(comm, GROUP_ep, peers);
+    if (!exec->parts || comm->rank || near <= node || n % near) return;
+    if (near == n) log_info("layout: all ranks of ep share memory here: transport=rows sends nothing in blocks");
+    else log_info("layout: node=%d, and %d ranks of ep share memory here: node=%d sends them a token once", node, near,
+                  near);
+}
+
 // The next step: rows in blocks, between nodes of as many ranks as are here.
 static Status out_of_reach(const Comm *comm, PlanGroup group, int member, void *const *peers) {
-    int n = comm_members(comm, group), near = 0;
-    for (int i = 0; i < n; i++) near += peers[in_stage(comm, group, i)] != NULL;
+    int n = comm_members(comm, group), near = count_near(comm, group, peers);
     return status_fail(ERR_ARGUMENT,
                        "rank %d cannot write into the memory of rank %d by address: they are on two nodes\n"
                        "  hint: a layout with transport=blocks,node=%d: rows go in blocks between nodes of so many "
@@ -87,6 +104,7 @@ Status window_open(Exec *exec) {
         TRY(exec->comm->api->window(exec->comm, bytes, &own, peers));
         exec->regions[REGION_sym] = own;
     }
+    hint_near(exec, peers);
     return fill_tables(exec, peers);
 }
 

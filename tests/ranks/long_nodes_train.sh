@@ -32,6 +32,8 @@ close one blocks 3
 run apart on_nodes "$moec" train "${spec[@]}" "${data[@]}" --microbatch 256 --out "$scratch/apart" \
     --layout dp=4,ep=4,transport=blocks
 close one apart 3
+grep -q 'node=1, and 2 ranks of ep share memory here: node=2' "$scratch/apart.log"
+! grep -q 'share memory here' "$scratch/blocks.log"
 run plan "$moec" plan "${spec[@]}" --microbatches 1 --layout dp=4,ep=4,transport=blocks,node=2,microbatch=1 -o "$scratch/saved.plan"
 run saved on_nodes "$build/moec-run" "$scratch/saved.plan" --data README.md --held-out 2000 --steps 3 --out "$scratch/saved"
 close blocks saved 3
