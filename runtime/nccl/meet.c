@@ -232,13 +232,18 @@ static bool is_deserted(const Meeting *m, Text *text) {
     return false;
 }
 
-// Nothing has moved in `idle` rounds.
-static void look_around(Meeting *m, double since, int idle) {
+// Nothing has moved in `idle` rounds, the last of which saw all that others had done by the change `seen`. Who
+// has left since may have given what is waited for, and taken what it was given, before.
+static void look_around(Meeting *m, double since, int idle, uint32_t seen) {
     NcclComm comm = m->comm;
     NcclResult result = NCCL_REMOTE_ERROR;
     Text text = { 0 };
     room_lock(comm);
-    bool vain = idle > 2 && is_deserted(m, &text); // a last change may be on its way
+    bool vain = idle > 2 && is_deserted(m, &text);
+    if (vain && atomic_load(&comm->room->changed) != seen) {
+        vain = false;
+        text.bytes = 0;
+    }
     if (!vain && waits_in_circle(comm, &text)) {
         vain = true;
         result = NCCL_WRONG_USE;
@@ -274,7 +279,7 @@ static void run(Meeting *m) {
         }
         if (ended) break;
         if (m->moved) continue;
-        look_around(m, since, ++idle);
+        look_around(m, since, ++idle, seen);
         room_sleep(room, seen);
     }
     end(m);

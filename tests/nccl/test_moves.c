@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -64,6 +65,25 @@ static void messages(Rank *r) {
     CHECK(settle(r, r->comm));
     if (before >= 0) expect_numbers(r, got, SMALL, 100 * before);
     if (next < r->n) expect_numbers(r, more, SMALL, 100 * next);
+    FINE(r, r->nccl->destroy(r->comm));
+}
+
+// Who has sent its last leaves at once; another, which has waited for long, takes it all the same.
+static void last_words(Rank *r) {
+    void *at = numbers(r, SMALL, 100), *got = empty(r, SMALL);
+    for (int i = 0; i < 20; i++) {
+        NcclComm comm;
+        FINE(r, r->nccl->split(r->comm, 0, r->rank, &comm, NULL));
+        if (r->rank == 0) {
+            usleep(3000);
+            FINE(r, r->nccl->send(at, SMALL, 2, 1, comm, r->stream));
+        } else {
+            FINE(r, r->nccl->recv(got, SMALL, 2, 0, comm, r->stream));
+            CHECK(settle(r, comm));
+            expect_numbers(r, got, SMALL, 100);
+        }
+        FINE(r, r->nccl->destroy(comm));
+    }
     FINE(r, r->nccl->destroy(r->comm));
 }
 
@@ -187,6 +207,7 @@ static void everywhere(void (*body)(Rank *), int from, int to) {
 TEST(gather, 1, 3)
 TEST(exchange, 1, 3)
 TEST(messages, 2, 3)
+TEST(last_words, 2, 2)
 TEST(split, 2, 5)
 TEST(windows, 1, 3)
 TEST(recorded, 1, 3)
@@ -197,6 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather),   cmocka_unit_test(test_exchange), cmocka_unit_test(test_messages),
         cmocka_unit_test(test_split),    cmocka_unit_test(test_windows),  cmocka_unit_test(test_recorded),
+        cmocka_unit_test(test_last_words),
         cmocka_unit_test(test_lanes),    cmocka_unit_test(test_not_blocking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -287,12 +287,13 @@ static void missing(Rank *r) {
 }
 TEST(missing, 1)
 
-int main(void) {
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_group),   cmocka_unit_test(test_stages),  cmocka_unit_test(test_remote),
         cmocka_unit_test(test_groups),  cmocka_unit_test(test_windows), cmocka_unit_test(test_gone),
         cmocka_unit_test(test_wedged),  cmocka_unit_test(test_watched), cmocka_unit_test(test_differs),
         cmocka_unit_test(test_missing), cmocka_unit_test(test_halves),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);
 }
