@@ -18,7 +18,8 @@ typedef struct CostChoice {
     uint8_t params, expert_params; // LayoutParams: what fsdp gathers is in transient_bytes
     uint8_t routing;              // CostRouting
     bool narrow_wgrad;            // mxfp8: experts' wgrads too (Transformer Engine), not in bf16 (moec, OLMo-core 3)
-    double capacity;              // 0: the spec's
+    double capacity;              // 0: the spec's; INFINITY: none is dropped
+    double round;                 // Layout.round, where none is dropped; 0, INFINITY: room for all at once
 } CostChoice;
 
 #define COST_PASSES(X) X(forward) X(dgrad) X(wgrad) X(again)

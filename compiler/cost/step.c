@@ -66,7 +66,7 @@ static CostChoice choice_of(const CostRun *run) {
     return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
                          .expert_params = l->expert_params, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
-                         .capacity = l->capacity };
+                         .capacity = l->capacity, .round = l->round };
 }
 
 static bool add_parts(Stepper *s) {

@@ -268,10 +268,12 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
     s.groups = experts / c->ep;
     if (!experts || !probe->rows || c->ep == 1) return s;
     double capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
-    double room = ceil(fmin(capacity, c->ep) * chosen);
-    s.load = fmin(cost_imbalance(c->routing, tokens * c->ep, p->base.top_k, experts, c->ep), room / chosen);
+    bool dropless = !isfinite(capacity), rounds = dropless && c->round > 0 && isfinite(c->round);
+    double room = ceil(fmin(rounds ? c->round : capacity, c->ep) * chosen);
+    s.load = cost_imbalance(c->routing, tokens * c->ep, p->base.top_k, experts, c->ep);
+    if (!dropless) s.load = fmin(s.load, room / chosen); // else further rounds take the rest
     s.room = room / probe->rows;
-    s.even = fmin(chosen, room) / probe->rows;
+    s.even = (dropless ? chosen : fmin(chosen, room)) / probe->rows;
     s.rows = s.even * s.load;
     return s;
 }
@@ -384,7 +386,8 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
 
 static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t bits;
-    memcpy(&bits, &c->capacity, sizeof bits);
+    double rooms = c->capacity + 1e3 * c->round;
+    memcpy(&bits, &rooms, sizeof bits);
     uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 | (uint64_t)c->narrow_wgrad << 20 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
     return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
@@ -394,7 +397,8 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
 static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
            a->recompute == b->recompute && a->transport == b->transport && a->params == b->params &&
-           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->capacity == b->capacity;
+           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->capacity == b->capacity &&
+           a->round == b->round;
 }
 
 static Memo *memo_at(Profile *p, int32_t part, const CostChoice *c) {
