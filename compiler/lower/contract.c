@@ -275,7 +275,8 @@ static void note_read(const Lower *l, const uint32_t *group, uint32_t u, Reading
         if (reading->contraction && reading->contraction != group[from]) reading->several = true;
         reading->contraction = group[from];
         const Type *type = &l->m->nodes[made->node].type;
-        if (!is_plain(l, made->node) || l->m->nodes[made->node].round != l->m->nodes[unit->node].round || type->row != unit->row || type->route != unit->route)
+        bool together = l->m->nodes[made->node].round == l->m->nodes[unit->node].round;
+        if (!is_plain(l, made->node) || !together || type->row != unit->row || type->route != unit->route)
             reading->refused = true;
     }
     if (unit->row == ROW_R && unit->kind == UNIT_ROW && lower_is_partial(l, unit->node))

@@ -117,7 +117,7 @@ static void add_segment(Making *m, const PlanSegment *segment, PlanSegment *out)
     *out = (PlanSegment){ .name = segment->name, .first = (int32_t)m->n };
     for (int32_t i = segment->first; i < segment->first + segment->n;) {
         const PlanRepeat *repeat = plan_repeat(m->program, i);
-        int32_t n = repeat ? repeat->n : 1, trips = repeat && !repeat->count ? repeat->trip : 1;
+        int32_t n = repeat ? repeat->n : 1, trips = plan_trips(m->program, i);
         for (int32_t trip = 0; trip < trips; trip++)
             for (int32_t k = i; k < i + n; k++) add_instr(m, k, trip);
         i += n;

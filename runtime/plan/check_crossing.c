@@ -90,7 +90,7 @@ Status check_crossing(const ProgramCheck *c, uint32_t number) {
     const PlanInstr *instr = &c->program->instrs[number];
     int32_t stages = c->plan->mesh.size[AXIS_pp], own = c->plan->mesh.stage;
     const PlanRepeat *repeat = plan_repeat(c->program, number);
-    if (repeat && (!repeat->count || instr->op == PLAN_send || instr->op == PLAN_recv))
+    if (repeat && (!repeat->count || instr->half || instr->op == PLAN_send || instr->op == PLAN_recv))
         REFUSE_CROSSING(c, number, "expected it outside of repeats%s", "");
     if (repeat && !check_agreed(c, repeat, (PlanGroup)instr->group))
         REFUSE_CROSSING(c, number,

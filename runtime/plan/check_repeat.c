@@ -15,8 +15,8 @@ static const PlanSegment *segment_of(const PlanProgram *program, int32_t instr) 
     return NULL;
 }
 
-// How often a counted repeat runs is the same on all ranks of a group: only gathers of groups that hold it
-// make the number.
+// How often a counted repeat runs is the same on all ranks of a group: only gathers of groups that hold it,
+// each in one instruction, make the number.
 bool check_agreed(const ProgramCheck *c, const PlanRepeat *repeat, PlanGroup group) {
     const PlanProgram *program = c->program;
     bool any = false;
@@ -25,7 +25,7 @@ bool check_agreed(const ProgramCheck *c, const PlanRepeat *repeat, PlanGroup gro
         for (uint32_t k = 0; k < instr->n_operands; k++) {
             const PlanOperand *operand = &program->operands[instr->operands + k];
             if (operand->buffer != repeat->count - 1 || !operand_writes(operand->mode)) continue;
-            if (instr->op != PLAN_gather || !plan_group_holds((PlanGroup)instr->group, group))
+            if (instr->op != PLAN_gather || instr->half || !plan_group_holds((PlanGroup)instr->group, group))
                 return false;
             any = true;
         }

@@ -118,6 +118,8 @@ EDIT(counted_by_reals, count_by(plan, "x"))
 EDIT(counted_by_inputs, count_by(plan, "tokens"))
 EDIT(counted_by_one, count_by(plan, "wished"); buffer(plan, "wished")->last = 6)
 EDIT(counted_by_parts, count_by(plan, "own"))
+EDIT(counted_under_way, EVAL(plan)->instrs[4].half = HALF_start)
+EDIT(half_inside, EVAL(plan)->instrs[7] = EVAL(plan)->instrs[2]; EVAL(plan)->instrs[7].half = HALF_start)
 EDIT(counts_itself, EVAL(plan)->repeats[0].first = 4; EVAL(plan)->repeats[0].n = 6)
 EDIT(forgotten, buffer(plan, "rounds")->last = 5)
 EDIT(in_pieces, operand(plan, 8, 1)->step = 4)
@@ -142,6 +144,8 @@ static const Case counted[] = {
     CASE(counted_by_inputs, "repeats", "found \"tokens\", i32 of io"),
     CASE(counted_by_one, "remote", "a repeat whose trips the ranks of ep agree on: counted by \"wished\""),
     CASE(counted_by_parts, "remote", "a repeat whose trips the ranks of ep agree on: counted by \"own\""),
+    CASE(counted_under_way, "remote", "a repeat whose trips the ranks of ep agree on: counted by \"rounds\""),
+    CASE(half_inside, "crossing", "instruction 7 (exchange): expected it outside of repeats"),
     CASE(counts_itself, "repeats", "expected \"rounds\" to be written before what it counts"),
     CASE(forgotten, "lives", "instruction 6: expected buffer \"rounds\" only in its life 4..5"),
     CASE(in_pieces, "repeats", "buffer \"y\": expected no writes in pieces"),
