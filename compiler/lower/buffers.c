@@ -188,9 +188,7 @@ static void set_buffer(Lower *l, Buffer *buffer) {
     l->totals_bytes += round_up(buffer->bytes, PLAN_GRAIN);
 }
 
-uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
-    uint32_t found = lower_find_buffer(l, kind, node, k);
-    if (found) return found - 1;
+static uint32_t new_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
     Buffer *buffer = ARENA_PUSH(l->arena, l->buffers, l->n_buffers, l->cap_buffers);
     *buffer = (Buffer){ .kind = (uint8_t)kind, .node = node, .k = k, .dtype = DTYPE_F32 };
     set_buffer(l, buffer);
@@ -200,6 +198,11 @@ uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
     return l->n_buffers - 1;
 }
 
+uint32_t lower_buffer(Lower *l, BufferKind kind, uint32_t node, int32_t k) {
+    uint32_t found = lower_find_buffer(l, kind, node, k);
+    return found ? found - 1 : new_buffer(l, kind, node, k);
+}
+
 uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes) {
     return lower_range_of(l, name, region, offset, bytes, DTYPE_F32);
 }
@@ -207,7 +210,7 @@ uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, 
 uint32_t lower_range_of(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes, Dtype dtype) {
     *ARENA_PUSH(l->arena, l->ranges, l->n_ranges, l->cap_ranges) =
         (Range){ name, region, offset, bytes, dtype };
-    return lower_buffer(l, BUFFER_RANGE, 0, (int32_t)l->n_ranges - 1);
+    return new_buffer(l, BUFFER_RANGE, 0, (int32_t)l->n_ranges - 1); // each range is of its own
 }
 
 static int32_t input_key(const Lower *l, uint32_t n) {

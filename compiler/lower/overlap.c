@@ -160,11 +160,12 @@ static void split_gathers(Overlap *o, int segment, int32_t *times) {
 /* Gradients of sharded weights ----------------------------------------------------------------- */
 
 static uint32_t reader_of(const Lower *l, uint32_t buffer) {
-    for (uint32_t k = 0; k < l->n_kernels; k++)
-        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
-            if (l->kernels[k].binds[i].buffer == buffer && l->kernels[k].binds[i].mode == OPERAND_READ &&
-                l->kernels[k].desc.family == FAMILY_REDUCE && l->kernels[k].op == PLAN_launch)
-                return k;
+    for (uint32_t k = 0; k < l->n_kernels; k++) {
+        const Kernel *kernel = &l->kernels[k];
+        if (kernel->desc.family != FAMILY_REDUCE || kernel->op != PLAN_launch) continue;
+        for (uint32_t i = 0; i < kernel->n_binds; i++)
+            if (kernel->binds[i].buffer == buffer && kernel->binds[i].mode == OPERAND_READ) return k;
+    }
     return NO_KERNEL;
 }
 

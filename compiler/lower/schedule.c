@@ -14,7 +14,22 @@ typedef struct Scheduler {
     uint32_t *followers, *follower_first; // kernels that run after each, one entry a mention
     uint32_t *ready, n_ready, cap_ready;
     Meetings meetings;
+    uint8_t *reaches; uint32_t n_reaches; // by kernel: has it operands in sym? Others wait for no meeting
 } Scheduler;
+
+static void find_reaches(Scheduler *s) {
+    const Lower *l = s->l;
+    s->n_reaches = l->n_kernels;
+    s->reaches = ARENA_ARRAY(s->l->arena, uint8_t, l->n_kernels);
+    for (uint32_t k = 0; k < l->n_kernels; k++)
+        for (uint32_t i = 0; i < l->kernels[k].n_binds; i++)
+            s->reaches[k] |= l->buffers[l->kernels[k].binds[i].buffer].region == REGION_sym;
+}
+
+static bool is_due(const Scheduler *s, uint32_t kernel) {
+    if (kernel < s->n_reaches && !s->reaches[kernel]) return false;
+    return meet_is_due(s->l, &s->meetings, kernel);
+}
 
 // Phases of a segment run one after another. First what other stages add to gradients, then the
 // optimizer; states are written when nobody reads their old value any more; masters are gathered and packed
@@ -174,7 +189,7 @@ static int64_t growth(const Scheduler *s, uint32_t kernel) {
 
 static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
     const Lower *l = s->l;
-    bool due_a = meet_is_due(l, &s->meetings, a), due_b = meet_is_due(l, &s->meetings, b);
+    bool due_a = is_due(s, a), due_b = is_due(s, b);
     if (due_a != due_b) {
         // What waits for no meeting fills the time until it, unless its result is wanted later and would
         // only lie there: blocks that backward computes again.
@@ -264,12 +279,11 @@ static void run_counted(Scheduler *s, SegmentKind segment, uint32_t index, int32
         for (uint32_t i = 0; i < n; i++) {
             uint32_t k = kernels[i];
             if (done[k] || !is_next(s, k, done)) continue;
-            bool due = meet_is_due(l, &s->meetings, k),
-                 due_best = best != NO_KERNEL && meet_is_due(l, &s->meetings, best);
+            bool due = is_due(s, k), due_best = best != NO_KERNEL && is_due(s, best);
             bool sooner = best != NO_KERNEL && l->kernels[k].late < l->kernels[best].late;
             if (best == NO_KERNEL || (due != due_best ? due_best : sooner)) best = k;
         }
-        if (meet_is_due(l, &s->meetings, best)) {
+        if (is_due(s, best)) {
             *ARENA_PUSH(l->arena, order, at, cap) = meet(s, segment, (*time)++);
             open = false;
         }
@@ -304,7 +318,7 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
             run_counted(s, segment, repeat, time);
             continue;
         }
-        if (meet_is_due(l, &s->meetings, kernel)) meet(s, segment, (*time)++);
+        if (is_due(s, kernel)) meet(s, segment, (*time)++);
         run(s, kernel, (*time)++);
         for (uint32_t i = 1; repeat && i < l->repeats[repeat - 1].n; i++)
             run(s, l->repeats[repeat - 1].kernels[i], (*time)++);
@@ -369,6 +383,7 @@ bool pass_schedule(Lower *l) {
     // Of each kernel one meeting may precede, and one may end the program, or a repeat.
     l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + l->n_repeats + 1);
     meet_start(l, &s.meetings);
+    find_reaches(&s);
     lower_list_rows(l);
     list_readers(&s);
     list_followers(&s);
