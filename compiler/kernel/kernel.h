@@ -29,7 +29,8 @@
 //                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
 //               [, w starts, w numbers, w rounds]                               rounds
 //   round       r table, r starts, r number, w row_of_slot, w offsets             rows top_k experts ranks capacity
-//   blocks      r all, r counts, w there, w token, w put, w home, w first, w back, w get, w place  rows top_k ranks each capacity
+//   blocks      r all, r counts, w there, w token, w put, w home, w first, w back, w get, w place
+//                                                                                 rows top_k ranks each capacity
 //               (ranks: nodes; each: ranks of a node; CPU only, as is move)
 //   move        r x, r table, w y              (x or y may lie on several ranks)  rows top_k n each capacity way, x
 //   segment_sum r x, [r offsets,] w y | a y    (T -> S, R -> E)                   rows segments n accumulate

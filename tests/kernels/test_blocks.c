@@ -74,7 +74,9 @@ static void set_number(const World *w, char *at, int64_t i, int r) {
     float real = (float)any / 7;
     uint16_t half = lab_bf16(real);
     int32_t whole = (int32_t)any;
-    const void *from = w->c->type == DTYPE_F32 ? (void *)&real : w->c->type == DTYPE_BF16 ? (void *)&half : (void *)&whole;
+    const void *from = w->c->type == DTYPE_F32    ? (void *)&real
+                       : w->c->type == DTYPE_BF16 ? (void *)&half
+                                                  : (void *)&whole;
     memcpy(at + i * w->number_bytes, from, (size_t)w->number_bytes);
 }
 
@@ -114,9 +116,9 @@ static void world_open(World *w, const Case *c) {
 static void world_close(World *w) {
     for (int r = 0; r < w->n_ranks; r++) {
         Rank *to = &w->ranks[r];
-        void *all[] = { to->row_of_slot, to->all,   to->there, to->token, to->put,   to->home,     to->first, to->back, to->get,
-                        to->place,       to->x,     to->out,   to->in,    to->owned, to->returned, to->came,  to->sums,
-                        to->summed };
+        void *all[] = { to->row_of_slot, to->all,   to->there, to->token, to->put,      to->home,
+                        to->first,       to->back,  to->get,   to->place, to->x,        to->out,
+                        to->in,          to->owned, to->came,  to->sums,  to->returned, to->summed };
         for (int i = 0; i < COUNT_OF(all); i++) lab_free(all[i]);
     }
 }
@@ -128,7 +130,8 @@ static Kernels add_kernels(Lab *lab, const Case *c) {
     world_open(&w, c);
     KernelDesc blocks = { .family = FAMILY_BLOCKS, .rows = c->rows, .top_k = c->top_k, .ranks = c->nodes,
                           .each = c->node, .capacity = c->capacity };
-    KernelDesc move = { .family = FAMILY_MOVE, .rows = w.go, .top_k = 1, .n = c->n * w.parts, .each = 1, .x = (uint8_t)c->type };
+    KernelDesc move = { .family = FAMILY_MOVE, .rows = w.go, .top_k = 1, .n = c->n * w.parts, .each = 1,
+                        .x = (uint8_t)c->type };
     KernelDesc spread = { .family = FAMILY_MOVE, .way = MOVE_SPREAD, .rows = w.come, .top_k = c->top_k, .n = c->n,
                           .each = w.parts, .capacity = c->capacity, .x = (uint8_t)c->type };
     KernelDesc fetch = { .family = FAMILY_MOVE, .way = MOVE_FETCH, .rows = w.copies, .top_k = 1, .n = c->n, .each = 1,
@@ -146,8 +149,8 @@ static Binding of_type(const World *w, const char *name, bool is_const, void *at
 }
 
 // Parts of `from`, by sizes, to the members of a rail.
-static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)(const Rank *), char *(*to)(const Rank *),
-                  int32_t parts) {
+static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)(const Rank *),
+                  char *(*to)(const Rank *), int32_t parts) {
     int64_t bytes = parts * w->row_bytes;
     for (int r = 0; r < w->n_ranks; r++) {
         int own = r / w->c->node;

@@ -48,7 +48,8 @@ static Plan *make(void) {
                   SERIAL "    for (int i = 0; i < 4; i++) y[i] = in[2 * i] + out[0];", 1);
     sample_buffer(program, "tokens", DTYPE_I32, REGION_io, 0, 4, -1, -1);
     sample_buffer(program, "y", DTYPE_F32, REGION_io, PLAN_GRAIN, 4, -1, -1);
-    *ARENA_PUSH(plan->arena, program->inputs, program->n_inputs, program->cap_inputs) = (PlanInput){ INPUT_tokens, 0, 0 };
+    *ARENA_PUSH(plan->arena, program->inputs, program->n_inputs, program->cap_inputs) =
+        (PlanInput){ INPUT_tokens, 0, 0 };
     *ARENA_PUSH(plan->arena, program->outputs, program->n_outputs, program->cap_outputs) = (PlanOutput){ "y", 1 };
     sample_buffer(program, "sizes", DTYPE_I32, REGION_act, 0, 4, 0, 2);
     rows(program, "out", PLAN_GRAIN, 4, 1, 3);
