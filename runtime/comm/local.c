@@ -38,8 +38,19 @@ typedef struct World {
     Board *board;
 } World;
 
+// A call that has begun: of its rank's thread.
+typedef struct Begun {
+    struct Begun *next;
+    PlanGroup group;
+    PlanOp op;
+    const void *from;
+    void *to;
+    int64_t bytes;
+} Begun;
+
 struct Local {
     Comm base;
+    Begun *begun; // not waited for
     World *world;
     uint64_t entered[N_GROUPS], left[N_GROUPS];
     const void *given[N_GROUPS];
@@ -146,24 +157,19 @@ static Status local_exchange(Comm *comm, PlanGroup group, const void *from, void
 
 // Threads that share the machine's cores have nobody to move bytes meanwhile: the call is made where it
 // is waited for.
-typedef struct Begun {
-    PlanGroup group;
-    PlanOp op;
-    const void *from;
-    void *to;
-    int64_t bytes;
-} Begun;
-
 static Status local_begin(Comm *comm, PlanGroup group, PlanOp op, const void *from, void *to, int64_t bytes,
                           void **ticket) {
+    Local *l = local_of(comm);
     Begun *begun = *ticket = memory_alloc(sizeof *begun);
-    (void)comm;
-    *begun = (Begun){ group, op, from, to, bytes };
+    *begun = (Begun){ l->begun, group, op, from, to, bytes };
+    l->begun = begun;
     return OK;
 }
 
 static Status local_ended(Comm *comm, void *ticket) {
-    Begun begun = *(const Begun *)ticket;
+    Begun **at = &local_of(comm)->begun, begun = *(const Begun *)ticket;
+    while (*at != ticket) at = &(*at)->next;
+    *at = begun.next;
     memory_free(ticket);
     return begun.op == PLAN_gather ? local_gather(comm, begun.group, begun.from, begun.to, begun.bytes)
                                    : local_exchange(comm, begun.group, begun.from, begun.to, begun.bytes);
@@ -327,6 +333,11 @@ static void free_list(Message *message) {
 static void local_close(Comm *comm) {
     Local *l = local_of(comm);
     World *w = l->world;
+    while (l->begun) { // after a failure
+        Begun *next = l->begun->next;
+        memory_free(l->begun);
+        l->begun = next;
+    }
     pthread_mutex_lock(&w->lock);
     board_end(w->board, comm->rank); // those who wait for it learn that
     bool last = --w->n_open == 0;
