@@ -270,7 +270,7 @@ static int show_all(Hunt *h) {
     } else {
         hunt_show(h, &out);
         if (!interrupted && !h->args->brief) {
-            hunt_confirm(h, &h->found.best[0], &out);
+            hunt_confirm(h, &out);
             hunt_neighbours(h, &out);
             hunt_binding(h, &out);
         }

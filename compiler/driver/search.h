@@ -55,8 +55,8 @@ double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 
 /* search_show.c */
 void hunt_show(const Hunt *h, Text *out);
-// Plans of the layout's fullest and first stage beside what was predicted.
-void hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out);
+// Plans of the fullest stages of listed layouts beside what was predicted.
+void hunt_confirm(const Hunt *h, Text *out);
 
 /* search_why.c */
 void hunt_neighbours(Hunt *h, Text *out);

@@ -181,25 +181,32 @@ static Plan *plan_of(const Hunt *h, const SearchLayout *found, int32_t stage) {
     return lower_model(h->model, &options);
 }
 
-static bool confirm_stage(const Hunt *h, const SearchLayout *found, int32_t stage, Text *out) {
+static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *out) {
+    const SearchLayout *found = &h->found.best[number];
     Plan *plan = plan_of(h, found, stage);
     if (!plan) {
-        text_printf(out, "  no plan yet: %s\n", h->model->diag.message);
-        return false;
+        text_printf(out, "  %-2d no plan yet: %s\n", number + 1, h->model->diag.message);
+        return;
     }
     double planned = (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes;
-    text_printf(out, "  stage %-3d %9.2f GiB by its plan, %9.2f predicted, %+.1f %%%s\n", stage, gib(planned),
+    text_printf(out, "  %-2d stage %-3d %9.2f GiB by its plan, %9.2f predicted, %+.1f %%%s\n", number + 1, stage,
+                gib(planned),
                 gib(found->stage_bytes[stage]), 100 * (found->stage_bytes[stage] / planned - 1),
                 planned > h->memory ? "  DOES NOT FIT" : "");
     plan_destroy(plan);
-    return true;
 }
 
-void hunt_confirm(const Hunt *h, const SearchLayout *found, Text *out) {
+// The first of those listed, and of small models the others.
+void hunt_confirm(const Hunt *h, Text *out) {
+    enum { MOST_LAYERS = 64 };
     if (h->args->precision == PRECISION_MXFP8) return;
-    int32_t fullest = 0;
-    for (int32_t r = 0; r < found->point.choice.pp; r++)
-        if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
-    text_add(out, "\nthe first, lowered\n");
-    if (confirm_stage(h, found, fullest, out) && fullest) confirm_stage(h, found, 0, out);
+    text_add(out, "\nlowered: bytes of the fullest stage\n");
+    for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
+        const SearchLayout *found = &h->found.best[i];
+        int32_t fullest = 0;
+        if (i && h->model->n_layers * (i + 1) > MOST_LAYERS) break;
+        for (int32_t r = 0; r < found->point.choice.pp; r++)
+            if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
+        confirm_stage(h, i, fullest, out);
+    }
 }

@@ -16,7 +16,7 @@ search --layout pp=2,dp=2 -o "$work/best.lua" >"$work/a" 2>"$work/error" || fail
 search --layout pp=2,dp=2 >"$work/b" 2>/dev/null || fail "search again"
 cmp -s <(sed 's/; [0-9.]* s$//' "$work/a") <(sed 's/; [0-9.]* s$//' "$work/b") || fail "two searches differ"
 for part in "on 4 x CPU core" "certificate" "no layout is faster than" "one step away" "other machines and loads" \
-            "why not pp=2,dp=2" "the first, lowered" "memory of a device of each stage"; do
+            "why not pp=2,dp=2" "lowered: bytes" "memory of a device of each stage"; do
     expect "$work/a" "$part"
 done
 "$moec" plan models/tiny.lua --layout "$work/best.lua" --target cpu >"$work/plan" 2>"$work/error" ||
