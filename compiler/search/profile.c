@@ -156,7 +156,22 @@ static int by_first(const void *a, const void *b) {
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
 }
 
-// Live bytes at the time of every kernel, less what parts before its own save.
+// The layer whose turn it is when a kernel runs: its own, but in backward some run ahead of layers that come
+// first, while all that those save is there (updates of states; the table's gradient of further predictions).
+static int32_t *find_turns(const Seen *s) {
+    int32_t *turns = ARENA_ARRAY(s->scratch, int32_t, s->n_kernels + 1), latest = -1;
+    for (uint32_t i = s->n_kernels; i-- > 0;) {
+        const CostKernel *k = &s->costs[i];
+        int32_t layer = s->kernels[i].layer;
+        bool product = k->class == COST_dense || k->class == COST_experts || k->class == COST_attention;
+        if (!s->kernels[i].backward) latest = -1;
+        else if (product && k->role != COST_WGRAD && layer > latest) latest = layer;
+        turns[i] = layer > latest ? layer : latest;
+    }
+    return turns;
+}
+
+// Live bytes at the time of every kernel, less what parts before the one whose turn it is save.
 static void fill_moments(const Seen *s, Probe *probe, int region) {
     const Profile *p = s->p;
     int32_t n_layers = p->base.n_layers, wanted = region ? REGION_sym : REGION_act, end = 1;
@@ -179,15 +194,16 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
         grow(&change[b->first], b, 1);
         grow(&change[b->last + 1], b, -1);
     }
+    const int32_t *turns = find_turns(s);
     Grows live = { 0 };
     int32_t t = 0;
     for (uint32_t i = 0; i < s->n_kernels; i++) {
         for (; t <= s->kernels[i].time; t++)
             add_grows(&live, &change[t], 1);
-        int32_t part = part_of(p, s->kernels[i].layer);
+        int32_t part = part_of(p, turns[i]);
         if (part < 0) continue;
         Grows here = live;
-        add_grows(&here, &saved[s->kernels[i].layer + 1], -1);
+        add_grows(&here, &saved[turns[i] + 1], -1);
         keep_moment(p->arena, &probe->parts[part].moments[region], here);
     }
 }
