@@ -344,10 +344,11 @@ function m.hardware(text)
       error(("no machine '%s': expected NAMExCOUNT with one of %s"):format(text, names()), 0)
     end
   end
-  local n = math.tointeger(tonumber(count))
+  local n = math.tointeger(tonumber(count)) or 0
+  if n < 1 or n > 2 ^ 20 then error(("%s: expected 1 to 1048576 devices"):format(text), 0) end
   local device, at = machines[name]()
   local node = n <= at.node and n or at.used or at.node
-  if n < 1 or n % node ~= 0 then
+  if n % node ~= 0 then
     error(("%s: a node has %d devices, expected fewer or a multiple of it"):format(text, node), 0)
   end
   local links = { link_inside(at, node) }

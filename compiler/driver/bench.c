@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "compiler/driver/driver.h"
 #include "compiler/driver/published.h"
 #include "compiler/search/costed.h"
 #include "compiler/spec/spec.h"
@@ -46,9 +47,7 @@ void bench_destroy(Bench *bench) {
 }
 
 static Status refuse(Text *error) {
-    Status status = status_fail(ERR_INPUT, "%s", text_cstr(error));
-    text_finish(error);
-    return status;
+    return driver_quote("", error);
 }
 
 // "experts=8 layers=2": arguments of the spec.

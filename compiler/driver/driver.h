@@ -112,6 +112,12 @@ DRIVER_COMMANDS(X)
 int driver_refuse(const Model *model);
 // Prints "moec: error: " and this thread's last failure to stderr; returns its exit status.
 int driver_fail(Status status);
+// What a loader has said in `text` (and is emptied), as a failure: without "moec: error: ", which driver_fail prints.
+Status driver_quote(const char *before, Text *text);
+// --FLAG writes what is read again by an option that knows files of Lua by their name; devices may be named, too.
+Status driver_lua_name(const char *flag, const char *path);
+// --FLAG would write over `read`, a file that the command reads or writes besides; either may be NULL.
+Status driver_apart(const char *flag, const char *path, const char *read);
 // To stderr, or into a text while one is set: where many ranks say the same, one says it.
 void driver_say(const char *text);
 void driver_hold(Text *into); // NULL: to stderr again

@@ -33,7 +33,7 @@ static Status check_layout(const LayoutArgs *args, const Model *model, Layout *l
             ERR_ARGUMENT,
             "--microbatch is %lld tokens, expected a multiple of the sequence of %d",
             (long long)args->microbatch, model->sequence);
-    LayoutRun run = { .ranks = args->ranks, .batch = args->batch };
+    LayoutRun run = { .ranks = args->ranks, .batch = args->batch, .devices = args->devices };
     TRY(layout_check(layout, model, &run));
     if (!layout->microbatch)
         layout->microbatch = layout_choose_microbatch(layout, model, &run, USUAL_MICROBATCH);

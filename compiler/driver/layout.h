@@ -11,6 +11,7 @@ enum { USUAL_MICROBATCH = 2048 /* tokens */ };
 typedef struct LayoutArgs {
     const char *text;      // a file of Lua if it ends in .lua, else the short form
     int64_t ranks;         // that were started; 0: as many as the layout has
+    bool devices;          // `ranks` are those of a machine that is described: nothing was started
     // What the layout leaves open.
     int64_t microbatch;    // tokens; 0: about USUAL_MICROBATCH
     int64_t microbatches;  // of a rank in a step; 0: as the batch says

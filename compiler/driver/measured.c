@@ -119,7 +119,9 @@ static Status count_events(const json_t *events, Reading *r) {
         int64_t rank = json_integer_value(json_object_get(event, "pid")),
                 instr = json_integer_value(json_object_get(json_object_get(event, "args"), "instr"));
         if (rank < 0 || rank >= PLAN_MOST_RANKS || instr < 0 || instr > INT32_MAX)
-            return status_fail(ERR_FORMAT, "expected numbers of a rank and an instruction, found %lld and %lld",
+            return status_fail(ERR_FORMAT, "expected numbers of a rank and an instruction, found %lld and %lld\n"
+                               "  hint: give the trace that 'moec train ... --trace FILE' has written; those of "
+                               "'moec simulate' have simulated ranks, too",
                                (long long)rank, (long long)instr);
         r->ranks = max_i64(r->ranks, rank + 1);
         r->instrs = max_i64(r->instrs, instr + 1);

@@ -78,7 +78,8 @@ static Status read_args(PlaceArgs *args, Arena *arena, int argc, char **argv) {
         else if (!args->source) args->source = argv[i];
         else return status_fail(ERR_ARGUMENT, "unexpected '%s' after %s", argv[i], args->source);
     }
-    if (args->source) return OK;
+    if (args->source && args->out) TRY(driver_lua_name("-o", args->out));
+    if (args->source) return driver_apart("-o", args->out, args->source);
     return status_fail(ERR_ARGUMENT, "no RUN or file of loads given\n  hint: moec place runs/tiny");
 }
 
@@ -155,10 +156,9 @@ static Status read_lua(Place *place, const char *run, const char *path, Arena *a
     bool done = model && spec_load_layout(file_exists(path) ? path : copy, model, arena, &place->layout, &said);
     driver_hold(NULL);
     model_destroy(model);
-    Status status = done ? OK : status_fail(ERR_INPUT, "the layout %s of %s cannot be read:\n%s", path, run,
-                                            text_cstr(&said));
+    if (!done) return driver_quote(arena_printf(arena, "the layout %s of %s cannot be read:\n", path, run), &said);
     text_finish(&said);
-    return status;
+    return OK;
 }
 
 static Status read_layout(Place *place, const PlaceArgs *args, const char *of_run, Arena *arena) {
@@ -307,9 +307,8 @@ static Status read_cluster(Place *place, const PlaceArgs *args, bool bf16, Arena
     Text error = { 0 };
     place->cluster = ARENA_NEW(arena, CostCluster);
     bool done = spec_load_cluster(args->cluster, arena, place->cluster, &error);
-    if (!done) status_fail(ERR_INPUT, "--cluster %s cannot be read:\n%s", args->cluster, text_cstr(&error));
+    if (!done) return driver_quote(arena_printf(arena, "--cluster %s cannot be read:\n", args->cluster), &error);
     text_finish(&error);
-    if (!done) return ERR_INPUT;
     int64_t devices = cost_cluster_devices(place->cluster);
     if (place->ranks > devices)
         return status_fail(ERR_ARGUMENT, "--cluster %s: %d ranks on %lld devices", args->cluster, place->ranks,

@@ -93,6 +93,7 @@ static void print_head(const Place *place, Text *out) {
     const Load *load = &place->load;
     text_printf(out, "load     %s: ", place->loads);
     if (!load->n_steps) text_add(out, "none is recorded, taken as even: no placement is better than another\n");
+    else if (load->n_steps == 1 && !load->steps[0]) text_add(out, "of one step\n");
     else
         text_printf(out, "steps %lld to %lld, %d of them\n", (long long)load->steps[0],
                     (long long)load->steps[load->n_steps - 1], load->n_steps);

@@ -80,8 +80,8 @@ static const char *help_of(int command) {
 static Status read_load(const char *flag, const char *text, double *out) {
     char *end;
     *out = strtod(text, &end);
-    if (!*end && end != text && *out >= 1 && *out < 1e6) return OK;
-    return status_fail(ERR_ARGUMENT, "%s: expected a number from 1, got '%s'", flag, text);
+    if (!*end && end != text && *out >= 1 && *out <= 1e6) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected a number from 1 to 1e6, got '%s'", flag, text);
 }
 
 // Takes the flag at argv[*i] and its value: `--flag value` or `--flag=value`.

@@ -168,6 +168,10 @@ int cmd_reproduce(int argc, char **argv) {
     if (!olmo && !(what && !strcmp(what, "published")))
         return driver_fail(status_fail(ERR_ARGUMENT, "expected olmo-core-3 or published, got '%s'",
                                        what ? what : "nothing"));
+    const char *needed = olmo ? models : rows;
+    if (!file_exists(needed) || !file_exists(models))
+        return driver_fail(status_fail(ERR_INPUT, "cannot find %s\n  hint: run it where moec's sources are, or say where "
+                                                  "with --models and --rows", file_exists(needed) ? models : needed));
     Bench *bench = bench_create(models);
     int result = olmo ? olmo_core_3(bench, !brief) : published_print(bench, rows);
     bench_destroy(bench);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // resume, eval, sample: the runtime's commands, with the driver's way of failing.
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "compiler/driver/driver.h"
 #include "runtime/train/train.h"
@@ -23,6 +25,33 @@ int driver_fail(Status status) {
     text_finish(&text);
     log_debug("%s", status_trail_text());
     return status_exit(status);
+}
+
+Status driver_quote(const char *before, Text *text) {
+    static const char own[] = "moec: error: ";
+    const char *said = text_cstr(text);
+    if (!strncmp(said, own, sizeof own - 1)) said += sizeof own - 1;
+    int n = (int)strlen(said);
+    while (n && said[n - 1] == '\n') n--;
+    Status status = status_fail(ERR_INPUT, "%s%.*s", before, n, said);
+    text_finish(text);
+    return status;
+}
+
+Status driver_lua_name(const char *flag, const char *path) {
+    size_t n = strlen(path);
+    if (!strncmp(path, "/dev/", 5) || (n > 4 && !strcmp(path + n - 4, ".lua"))) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected a name that ends in .lua, got '%s'\n  hint: %s %s.lua", flag, path,
+                       flag, n ? path : "found");
+}
+
+Status driver_apart(const char *flag, const char *path, const char *read) {
+    struct stat a, b;
+    if (!path || !read) return OK;
+    bool there = !stat(path, &a) && !stat(read, &b), same = there && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    if ((!same && strcmp(path, read)) || !strncmp(path, "/dev/", 5)) return OK;
+    return status_fail(ERR_ARGUMENT, "%s %s would overwrite %s, which this command needs too\n  hint: another name", flag,
+                       path, read);
 }
 
 int driver_refuse(const Model *model) {

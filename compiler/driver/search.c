@@ -118,7 +118,10 @@ static Status read_args(HuntArgs *args, Arena *arena, int argc, char **argv) {
     }
     if (!args->spec) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec search models/tiny.lua --cluster h100x8");
     if (!args->cluster) return status_fail(ERR_ARGUMENT, "no --cluster given\n  hint: --cluster h100x8, or a file of Lua");
-    return OK;
+    if (!args->out) return OK;
+    TRY(driver_lua_name("-o", args->out));
+    TRY(driver_apart("-o", args->out, args->spec));
+    return driver_apart("-o", args->out, args->cluster);
 }
 
 /* What is searched ------------------------------------------------------------------------------- */
@@ -165,6 +168,8 @@ void ground_finish(Ground *ground) {
     profile_destroy(ground->costs);
 }
 
+static const char *const precision_words[] = { "", "fp32", "bf16", "mxfp8" };
+
 enum { USUAL_SEQUENCES = 8 /* of a device in a step, where --tokens does not say */ };
 
 static Status fill_space(Hunt *h, const CostCluster *cluster) {
@@ -182,9 +187,27 @@ static Status fill_space(Hunt *h, const CostCluster *cluster) {
                               .precisions = { args->precision }, .n_precisions = 1,
                               .n_capacities = args->n_capacities };
     memcpy(h->space.capacities, args->capacities, sizeof args->capacities);
+    if (cluster->device.matmul[args->precision].flop_per_s <= 0)
+        return status_fail(ERR_ARGUMENT, "--precision %s: %s of %s has no products in it\n  hint: --precision bf16",
+                           precision_words[args->precision], cluster->device.name, cluster->name);
     h->memory = args->memory_gib ? args->memory_gib * 0x1p30 : (double)cluster->device.memory_bytes;
     h->space.memory_bytes = (int64_t)h->memory;
     return OK;
+}
+
+// --layout, before anything takes time. Read for a model of its own: what a file says of precision is not of
+// the model that is searched.
+static int read_named(Hunt *h, const SpecOptions *options) {
+    LayoutArgs args = { .text = h->args->layout, .ranks = h->space.ranks, .devices = true,
+                        .batch = h->space.sequences * h->model->sequence };
+    Text error = { 0 };
+    int32_t microbatches;
+    Model *model = spec_load(h->args->spec, options, &error);
+    if (!model) driver_say(text_cstr(&error));
+    text_finish(&error);
+    int result = model ? driver_layout(&args, model, h->arena, &h->named, &microbatches) : status_exit(ERR_INPUT);
+    model_destroy(model);
+    return result;
 }
 
 Layout hunt_layout(const Hunt *h, const SearchLayout *found) {
@@ -260,39 +283,58 @@ static int write_layout(const Hunt *h) {
     return status == OK ? 0 : driver_fail(status);
 }
 
+// What is known stands, should what comes next be interrupted.
+static void print_out(Text *out) {
+    fputs(text_cstr(out), stdout);
+    fflush(stdout);
+    text_finish(out);
+    *out = (Text){ 0 };
+}
+
 // 0 also when nothing fits: that was the question.
 static int show_all(Hunt *h) {
     Text out = { 0 };
     int result = 0;
     if (!h->found.n) {
         hunt_nothing(h, &out);
+        print_out(&out);
         if (h->args->out) result = driver_fail(status_fail(ERR_ARGUMENT, "-o %s: there is no layout to write", h->args->out));
     } else {
+        if (h->args->out) result = write_layout(h);
         hunt_show(h, &out);
-        if (!interrupted && !h->args->brief) {
-            hunt_confirm(h, &out);
-            hunt_neighbours(h, &out);
-            hunt_binding(h, &out);
-        }
-        if (!result && h->args->out) result = write_layout(h);
+        print_out(&out);
     }
-    if (!result && h->args->layout) result = hunt_why_not(h, &out);
-    fputs(text_cstr(&out), stdout);
-    text_finish(&out);
+    if (h->found.n && !interrupted && !h->args->brief) {
+        hunt_confirm(h, &out);
+        hunt_neighbours(h, &out);
+        print_out(&out);
+        hunt_binding(h, &out);
+    }
+    if (h->args->layout) hunt_why_not(h, &out);
+    print_out(&out);
     return result ? result : interrupted ? status_exit(ERR_INTERRUPTED) : 0;
 }
 
-static int search_model(Hunt *h) {
+static void choose_unit(Hunt *h) {
+    double step_s = h->found.n ? h->found.best[0].step_s : 1;
+    h->unit = step_s >= 0.1 ? "s" : step_s >= 1e-4 ? "ms" : "us";
+    h->units = step_s >= 0.1 ? 1 : step_s >= 1e-4 ? 1e3 : 1e6;
+}
+
+static int search_model(Hunt *h, const SpecOptions *options) {
     CostCluster cluster;
     int result = load_cluster(h->args, h->arena, &cluster);
     if (result) return result;
     Status status = fill_space(h, &cluster);
     if (status != OK) return driver_fail(status);
+    if (h->args->layout) result = read_named(h, options);
+    if (result) return result;
     double began = time_seconds();
     result = hunt_ground(h, &cluster, 1, false, &h->at);
     if (!result) {
         search_all(h);
         h->seconds = time_seconds() - began;
+        choose_unit(h);
         result = show_all(h);
     }
     ground_finish(&h->at);
@@ -311,7 +353,7 @@ int cmd_search(int argc, char **argv) {
         Hunt h = { .args = &args, .arena = arena, .model = spec_load(args.spec, &options, &error) };
         if (!h.model) driver_say(text_cstr(&error));
         text_finish(&error);
-        result = h.model ? search_model(&h) : status_exit(ERR_INPUT);
+        result = h.model ? search_model(&h, &options) : status_exit(ERR_INPUT);
         model_destroy(h.model);
     }
     arena_destroy(arena);

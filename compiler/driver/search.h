@@ -41,6 +41,9 @@ typedef struct Hunt {
     SearchFound found;          // HUNT_KEPT
     SearchFront front;
     double seconds;             // of the search
+    Layout named;               // args->layout
+    const char *unit;           // of a step's time, as it is shown: s, ms or us
+    double units;               // how many of them a second has
 } Hunt;
 
 // A search over the same space on another cluster, `bare` for single points only. `load`: imbalance over what
@@ -61,8 +64,7 @@ void hunt_confirm(const Hunt *h, Text *out);
 /* search_why.c */
 void hunt_neighbours(Hunt *h, Text *out);
 void hunt_binding(Hunt *h, Text *out);
-// Why not args->layout. Returns the exit status.
-int hunt_why_not(Hunt *h, Text *out);
+void hunt_why_not(Hunt *h, Text *out); // `named`
 void hunt_nothing(Hunt *h, Text *out); // fits: what is the least that must change
 
 #endif

@@ -42,13 +42,14 @@ static const double tie = 0.01;
 
 static void show_table(const Hunt *h, Text *out) {
     const SearchLayout *best = &h->found.best[0];
-    text_printf(out, "\n%3s %10s %10s %10s %7s %9s  layout\n", "#", "formula s", "played s", "tokens/s", "", "GiB");
+    text_printf(out, "\n%3s %*s %s %*s %s %10s %7s %9s  layout\n", "#", 9 - (int)strlen(h->unit), "formula", h->unit,
+                9 - (int)strlen(h->unit), "played", h->unit, "tokens/s", "", "GiB");
     int32_t ties = 0;
     for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
         const SearchLayout *l = &h->found.best[i];
         double more = l->played_s / best->played_s - 1;
         ties += i && more < tie;
-        text_printf(out, "%3d %10.4f %10.4f %10.0f %+6.1f%% %9.1f  ", i + 1, l->step_s, l->played_s,
+        text_printf(out, "%3d %10.4f %10.4f %10.0f %+6.1f%% %9.1f  ", i + 1, l->step_s * h->units, l->played_s * h->units,
                     hunt_tokens_per_s(h, l->played_s), 100 * more, gib(l->peak_bytes));
         hunt_name(h, l, out);
         text_add(out, i && more < tie ? "  (tie)\n" : "\n");
@@ -76,10 +77,11 @@ static void show_certificate(const Hunt *h, Text *out) {
     show_count("bound", &c->cut_bound, c->points_bound, " cannot be among the best 64", out);
     show_count("decided", &c->decided, c->points_decided, " by their exact best", out);
     if (c->complete)
-        text_printf(out, "  no layout is faster than %.4f s by the formula, which is reached; %.2f s\n", c->lower_s, h->seconds);
+        text_printf(out, "  no layout is faster than %.4f %s by the formula, which is reached; found in %.2f s\n",
+                    c->lower_s * h->units, h->unit, h->seconds);
     else
-        text_printf(out, "  interrupted after %.2f s: no layout is faster than %.4f s, a gap of %.2f %%\n", h->seconds,
-                    c->lower_s, 100 * c->gap);
+        text_printf(out, "  interrupted after %.2f s: no layout is faster than %.4f %s, a gap of %.2f %%\n", h->seconds,
+                    c->lower_s * h->units, h->unit, 100 * c->gap);
 }
 
 /* Speed against memory -------------------------------------------------------------------------------- */
@@ -88,7 +90,7 @@ static void show_front(const Hunt *h, Text *out) {
     enum { WIDTH = 40 };
     if (h->front.n < 2) return;
     double most = hunt_tokens_per_s(h, h->front.at[0].step_s);
-    text_add(out, "\nspeed against memory\n      free GiB   tokens/s\n");
+    text_add(out, "\nspeed against memory, by the formula\n      free GiB   tokens/s\n");
     for (int32_t i = 0; i < h->front.n; i++) {
         const SearchLayout *l = &h->front.at[i];
         double speed = hunt_tokens_per_s(h, l->step_s);
@@ -109,8 +111,8 @@ static void show_waterfall(const Hunt *h, Text *out) {
     costed_step(&h->at.costed, best, &step);
     double peak = h->at.cluster.device.matmul[h->args->precision].flop_per_s;
     double reached = step.flops / best->step_s / (double)h->space.ranks;
-    text_printf(out, "\nstep of the first, on stage %d, which decides: %.4f s, %.1f TFLOP/s a device", step.rank,
-                best->step_s, reached / 1e12);
+    text_printf(out, "\nstep of the first, on stage %d, which decides: %.4f %s, %.4g TFLOP/s a device", step.rank,
+                best->step_s * h->units, h->unit, reached / 1e12);
     if (peak > 0) text_printf(out, ", %.1f %% of the peak", 100 * reached / peak);
     text_add(out, "\n");
     double before = 0;
@@ -118,8 +120,8 @@ static void show_waterfall(const Hunt *h, Text *out) {
         double share = step.seconds[i] / best->step_s;
         if (share < 5e-4) continue;
         int from = (int)lround(WIDTH * before), to = (int)lround(WIDTH * (before + share));
-        text_printf(out, "  %-31s %9.4f s %5.1f %%  %*s%.*s\n", costed_kind_name[i], step.seconds[i], 100 * share,
-                    from, "", to > from ? to - from : 1, "########################################");
+        text_printf(out, "  %-31s %9.4f %s %5.1f %%  %*s%.*s\n", costed_kind_name[i], step.seconds[i] * h->units,
+                    h->unit, 100 * share, from, "", to > from ? to - from : 1, "########################################");
         before += share;
     }
 }

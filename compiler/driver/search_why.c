@@ -122,7 +122,8 @@ static void say_changed(const Hunt *h, const char *what, const SearchFound *then
         return;
     }
     const SearchLayout *best = &h->found.best[0], *now = &then->best[0];
-    text_printf(out, "%+6.1f %%  ", 100 * (now->step_s / best->step_s - 1));
+    double change = 100 * (now->step_s / best->step_s - 1);
+    text_printf(out, "%+6.1f %%  ", fabs(change) < 0.05 ? 0 : change);
     if (same_point(&best->point, &now->point)) {
         text_add(out, "the same layout\n");
         return;
@@ -224,7 +225,7 @@ static void say_verdict(const Hunt *h, const char *what, const SearchEvaluated *
         text_add(out, "impossible here: its transport does not reach, or its microbatches do not come out\n");
         return;
     }
-    text_printf(out, "%.4f s", e->layout.step_s);
+    text_printf(out, "%.4f %s", e->layout.step_s * h->units, h->unit);
     if (best < INFINITY) text_printf(out, " (%+.1f %%)", 100 * (e->layout.step_s / best - 1));
     text_printf(out, ", %.1f GiB", gib(e->layout.peak_bytes));
     if (e->verdict == VERDICT_MEMORY) text_printf(out, ": %.1f GiB too many", gib(e->short_bytes));
@@ -245,34 +246,27 @@ static void say_kinds(const Hunt *h, const SearchLayout *named, Text *out) {
     for (int i = 0; i < N_COSTED_KINDS; i++) {
         double more = theirs.seconds[i] - ours.seconds[i];
         if (fabs(more) > 2e-3 * h->found.best[0].step_s)
-            text_printf(out, "    %-31s %+9.4f s\n", costed_kind_name[i], more);
+            text_printf(out, "    %-31s %+9.4f %s\n", costed_kind_name[i], more * h->units, h->unit);
     }
 }
 
-int hunt_why_not(Hunt *h, Text *out) {
-    LayoutArgs args = { .text = h->args->layout, .ranks = h->space.ranks,
-                        .batch = h->space.sequences * h->model->sequence };
-    Layout layout;
-    int32_t microbatches;
-    int result = driver_layout(&args, h->model, h->arena, &layout, &microbatches);
-    if (result) return result;
+void hunt_why_not(Hunt *h, Text *out) {
     SearchLayout named;
     SearchEvaluated as_is, free_there;
-    fill_named(h, &layout, &named);
+    fill_named(h, &h->named, &named);
     search_layout(h->at.search, &named, h->memory, h->arena, &as_is);
     search_point(h->at.search, &named.point, h->memory, h->arena, &free_there);
     text_printf(out, "\nwhy not %s\n", h->args->layout);
     say_verdict(h, "as it is", &as_is, out);
     say_verdict(h, "stages and recomputes free", &free_there, out);
     if (as_is.verdict != VERDICT_IMPOSSIBLE && h->found.n) say_kinds(h, &as_is.layout, out);
-    return 0;
 }
 
 /* When nothing fits --------------------------------------------------------------------------------------- */
 
 // The least memory with which anything fits, by halving.
 static double least_memory(Hunt *h, SearchLayout *out) {
-    double low = h->memory, high = 2 * low;
+    double low = h->memory, high = fmax(2 * low, 0x1p30);
     SearchFound found;
     for (int i = 0; i < 12; i++, high *= 2) {
         search_run(h->at.search, high, 1, h->arena, &found);
@@ -333,7 +327,7 @@ static void say_capacity(Hunt *h, Text *out) {
 
 void hunt_nothing(Hunt *h, Text *out) {
     const SearchCertificate *c = &h->found.certificate;
-    text_printf(out, "%s on %lld x %s: no layout fits %.1f GiB a device (", h->model->name, (long long)h->space.ranks,
+    text_printf(out, "%s on %lld x %s: no layout fits %.4g GiB a device (", h->model->name, (long long)h->space.ranks,
                 h->at.cluster.device.name, gib(h->memory));
     if (search_count_double(&c->layouts) < 1e15) search_count_print(&c->layouts, out);
     else text_printf(out, "%.3e", search_count_double(&c->layouts));
@@ -341,7 +335,7 @@ void hunt_nothing(Hunt *h, Text *out) {
     SearchLayout least;
     double bytes = least_memory(h, &least);
     if (bytes < INFINITY) {
-        text_printf(out, "  %.1f GiB a device, %.1f more: ", gib(bytes), gib(bytes - h->memory));
+        text_printf(out, "  %.2f GiB a device, %.2f more: ", gib(bytes), gib(bytes - h->memory));
         hunt_name(h, &least, out);
         text_add(out, "\n");
     }

@@ -10,7 +10,8 @@
 #include "compiler/driver/simulate.h"
 #include "runtime/base/trace.h"
 
-enum { PICTURE_COLUMNS = 96, SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
+enum { PICTURE_COLUMNS = 66 /* a terminal's 80 with the edges */ };
+enum { SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
 
 typedef struct Simulation {
     PlanArgs args;
@@ -173,10 +174,10 @@ static void print_evidence(const Simulation *s) {
         for (uint32_t k = 0; k < s->plans[i]->n_kernels; k++)
             if (s->plans[i]->kernels[k].shape.k && s->plans[i]->kernels[k].shape.dtype == DTYPE_BF16)
                 used = PRECISION_BF16;
-    printf("known by  products: %s, memory: %s", cost_evidence_name[d->matmul[used].evidence],
+    printf("known by  products: %s, memory of a device: %s", cost_evidence_name[d->matmul[used].evidence],
            cost_evidence_name[d->evidence[0]]);
     for (int32_t i = 0; i < s->cluster.n_links && plan_ranks(s->plans[0]) > 1; i++)
-        printf(", %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
+        printf(", link %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
     if (s->args.times) printf("; %d of %d kernels: %s", s->found, s->found + s->missed, s->args.times);
     printf("\n");
 }
@@ -279,6 +280,14 @@ static Status run(Simulation *s) {
 }
 
 static int simulate_args(Simulation *s) {
+    const PlanArgs *a = &s->args;
+    const char *const needed[] = { a->spec, a->times, a->cluster };
+    Status apart = driver_apart("--svg", a->svg, a->trace);
+    for (int i = 0; i < COUNT_OF(needed) && apart == OK; i++) {
+        apart = driver_apart("--svg", a->svg, needed[i]);
+        if (apart == OK) apart = driver_apart("--trace", a->trace, needed[i]);
+    }
+    if (apart != OK) return driver_fail(apart);
     if (s->args.quick) return simulate_quick(&s->args, s->arena);
     if (s->args.precision == PRECISION_MXFP8)
         return driver_fail(status_fail(ERR_ARGUMENT, "--precision mxfp8: no plan has it yet\n"

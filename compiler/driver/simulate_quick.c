@@ -2,6 +2,7 @@
 // `moec simulate --quick`: a layout from the profile of a model instead of its plans. Large models in a second, and
 // precisions that plans do not have yet; no trace and no drawing, as there are no instructions.
 #include <stdio.h>
+#include <string.h>
 
 #include "compiler/driver/simulate.h"
 #include "compiler/search/profile.h"
@@ -76,6 +77,10 @@ static int simulate_model(Quick *q) {
     int result = choose_layout(q);
     if (!result) result = simulate_cluster(q->args, q->arena, layout_ranks(&q->layout), &q->cluster);
     if (result) return result;
+    if (q->args->precision == PRECISION_MXFP8 && q->cluster.device.matmul[PRECISION_MXFP8].flop_per_s <= 0)
+        return driver_fail(status_fail(ERR_ARGUMENT, "--precision mxfp8: %s of %s has no products in it\n"
+                                                     "  hint: --cluster b300, or --precision bf16",
+                                       q->cluster.device.name, q->cluster.name));
     CostProfile *profile = profile_create(q->model, &q->cluster);
     if (!profile) return driver_refuse(q->model);
     Status status = run(q, profile);
@@ -89,6 +94,10 @@ int simulate_quick(PlanArgs *args, Arena *arena) {
     if (args->trace || args->svg || args->times || args->target || args->load > 0)
         return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --trace, --svg, --times, --target and "
                                                      "--load need plans\n  hint: without --quick"));
+    size_t n = strlen(args->spec);
+    if (n < 4 || strcmp(args->spec + n - 4, ".lua"))
+        return driver_fail(status_fail(ERR_ARGUMENT, "--quick: expected a SPEC, a file of Lua that ends in .lua, got '%s'\n"
+                                                     "  hint: a saved plan is simulated without --quick", args->spec));
     SpecOptions options = { .args = args->args, .n_args = args->n_args, .routing = args->routing, .sets = args->sets,
                             .n_sets = args->n_sets };
     Text error = { 0 };

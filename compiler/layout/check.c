@@ -50,7 +50,8 @@ static Facts gather_facts(const Model *m, const LayoutRun *run, Arena *arena) {
                     .ranks = run->ranks,
                     .batch = run->batch,
                     .routes = routes,
-                    .n_routes = (int32_t)n_routes };
+                    .n_routes = (int32_t)n_routes,
+                    .devices = run->devices };
 }
 
 static int64_t sequences(const Layout *l) {
@@ -65,6 +66,9 @@ static bool rule_ranks(const Facts *f, const Layout *l, Text *why) {
         BROKEN(why, "pp=%d x dp=%d is %lld ranks, expected up to %d", l->pp, l->dp,
                (long long)ranks, LAYOUT_MOST_RANKS);
     if (!f->ranks || ranks == f->ranks) return true;
+    if (f->devices)
+        BROKEN(why, "pp=%d x dp=%d is %lld rank%s, and the search is for %lld device%s", l->pp, l->dp,
+               (long long)ranks, ranks == 1 ? "" : "s", (long long)f->ranks, f->ranks == 1 ? "" : "s");
     BROKEN(why, "pp=%d x dp=%d is %lld rank%s, and %lld %s started", l->pp, l->dp, (long long)ranks,
            ranks == 1 ? "" : "s", (long long)f->ranks, f->ranks == 1 ? "was" : "were");
 }
@@ -244,7 +248,7 @@ static void add_hint(const Facts *facts, const Layout *layout, Arena *arena, Tex
         return;
     }
     int64_t ranks = (int64_t)layout->pp * layout->dp;
-    if (facts->ranks != ranks && layout_first_broken(&free, layout, NULL) == N_RULES)
+    if (!facts->devices && facts->ranks != ranks && layout_first_broken(&free, layout, NULL) == N_RULES)
         text_printf(hint, "mpirun -n %lld starts as many; ", (long long)ranks);
     bool found = layout_nearest(facts, layout, arena, &near);
     if (found) {

@@ -66,6 +66,7 @@ void layout_experts(const Model *m, int32_t *experts /* [n_layers] */);
 typedef struct LayoutRun {
     int64_t ranks; // that were started; 0: as many as the layout has
     int64_t batch; // tokens per step, of all ranks; 0: as few microbatches as the schedule needs
+    bool devices;  // `ranks` are those of a machine that is described: nothing was started
 } LayoutRun;
 // Whether the model can be laid out so. The message says which rule is broken and, as a hint, the nearest
 // layout that works. A microbatch of 0 is open: any number of sequences will do.

@@ -17,6 +17,7 @@ typedef struct Facts {
     int64_t sequence, ranks, batch;
     const RouteFact *routes;
     int32_t n_routes;
+    bool devices; // see LayoutRun
 } Facts;
 
 // A rule: whether the layout keeps it; if not, and `why` is there, what is broken.

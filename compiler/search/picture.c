@@ -119,7 +119,8 @@ void sim_picture_print(const SimPicture *p, const Sim *sim, int width, Text *out
         }
         text_add(out, "|\n");
     }
-    text_add(out, "  0-9 forward of a microbatch, a-j backward, + gradients of weights, u update, ~ between ranks\n");
+    text_add(out, "  0-9 forward of a microbatch, a-j backward, + gradients of weights,\n"
+                  "  u update, ~ between ranks\n");
     arena_destroy(arena);
 }
 
@@ -203,7 +204,8 @@ void sim_waterfall_print(const Sim *sim, Text *out) {
     int32_t shown = sim->n == 1 ? 0 : sim->n < SHOWN_STAGES ? sim->n : SHOWN_STAGES, stages[SHOWN_STAGES];
     for (int32_t k = 0; k < shown; k++) stages[k] = k < shown / 2 ? k : sim->n - shown + k;
     text_printf(out, "  %-18s %12s %7s", "of the step", "ms", "%");
-    for (int32_t s = 0; s < shown; s++) text_printf(out, "  stage %-3d", stages[s]);
+    for (int32_t s = 0; s < shown; s++)
+        text_printf(out, " %*s%d", stages[s] < 10 ? 9 : stages[s] < 100 ? 8 : 7, "stage ", stages[s]);
     text_add(out, "\n");
     for (int kind = 0; kind < N_SIM_KINDS; kind++) {
         double seconds = sim_share_s(sim, kind);

@@ -14,7 +14,7 @@ cd "$source" || exit 1
 search() { "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 "$@"; }
 search --layout pp=2,dp=2 -o "$work/best.lua" >"$work/a" 2>"$work/error" || fail "search: $(cat "$work/error")"
 search --layout pp=2,dp=2 >"$work/b" 2>/dev/null || fail "search again"
-cmp -s <(sed 's/; [0-9.]* s$//' "$work/a") <(sed 's/; [0-9.]* s$//' "$work/b") || fail "two searches differ"
+cmp -s <(sed 's/; found in [0-9.]* s$//' "$work/a") <(sed 's/; found in [0-9.]* s$//' "$work/b") || fail "two searches differ"
 for part in "on 4 x CPU core" "certificate" "no layout is faster than" "one step away" "other machines and loads" \
             "why not pp=2,dp=2" "lowered: bytes" "memory of a device of each stage"; do
     expect "$work/a" "$part"
@@ -41,4 +41,24 @@ refuse "the cluster has 4" models/tiny.lua --cluster cpux4 --gpus 8
 refuse "expected fp32, bf16 or mxfp8" models/tiny.lua --cluster cpux4 --precision fp64
 refuse "is no multiple" models/tiny.lua --cluster cpux64 --tokens 1024
 refuse "layout:" models/tiny.lua --cluster cpux4 --brief --layout dp=3
+[[ ! -s $work/out ]] || fail "a layout that cannot be is refused after the search only"
+refuse "and the search is for 4 devices" models/tiny.lua --cluster cpux4 --layout dp=16
+! grep -q mpirun "$work/error" || fail "mpirun, where nothing is started"
+refuse "has no products in it" models/tiny.lua --cluster cpux4 --precision mxfp8
+refuse "expected 1 to 1048576 devices" models/tiny.lua --cluster cpux0
+refuse "expected 1 to 1048576 devices" models/tiny.lua --cluster cpux99999999999999999999
+refuse "a name that ends in .lua" models/tiny.lua --cluster cpux4 -o "$work/best"
+cp models/tiny.lua "$work/spec.lua"
+refuse "would overwrite" "$work/spec.lua" --cluster cpux4 -o "$work/../${work##*/}/spec.lua"
+cmp -s models/tiny.lua "$work/spec.lua" || fail "a spec is gone"
+
+# Nothing is too little to say what would fit; seconds are shown with digits that count.
+search --memory 1e-9 >"$work/c" 2>&1 || fail "search where nothing fits at all"
+expect "$work/c" " GiB a device, "
+search --cluster h100x4 --brief >"$work/c" 2>&1 || fail "search on GPUs"
+expect "$work/c" "formula ms"
+
+# What was found is printed and written even if the reasons are not waited for.
+"$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 --brief -o "$work/soon.lua" 2>/dev/null | head -n 1 >"$work/d"
+grep -q "on 4 x CPU core" "$work/d" && cmp -s "$work/soon.lua" "$work/best.lua" || fail "output to head"
 exit $bad

@@ -52,6 +52,10 @@ static void reproduced(void **state) {
     if (atoi(within) < 10) fail_msg("%s", command_output());
     assert_int_equal(RUN("reproduce"), 2);
     expect_error("expected olmo-core-3 or published, got 'nothing'");
+    expect_exit(2, RUN("reproduce", "olmo-core-3", "--models", "/dev"));
+    assert_null(strstr(command_errors(), "error: moec")); // a message within a message
+    expect_exit(2, RUN("reproduce", "published", "--rows", "/nonexistent"));
+    expect_error("hint: run it where moec's sources are");
     assert_int_equal(RUN("reproduce", "olmo-core-4"), 2);
 }
 

@@ -140,6 +140,21 @@ static void refused(void **state) {
     expect_exit(0, COMMAND(small.moec, "plan", small.spec, "-o", plan));
     expect_exit(2, COMMAND(small.moec, "simulate"));
     expect_error("hint: moec simulate models/tiny.lua");
+    // Nothing that is read is written over; traces of the simulator are no measurements.
+    char *trace = path_in(small.folder, "c.json"), *other = path_in(small.folder, "./c.json");
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--svg", plan));
+    expect_error("would overwrite");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--trace", small.spec));
+    expect_error("would overwrite");
+    expect_exit(0, COMMAND(small.moec, "simulate", plan, "--trace", trace));
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--trace", trace, "--svg", other));
+    expect_error("would overwrite");
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--times", trace));
+    expect_error("hint: give the trace that 'moec train ... --trace FILE' has written");
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--quick"));
+    expect_error("a saved plan is simulated without --quick");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--quick", "--precision", "mxfp8"));
+    expect_error("has no products in it");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "pp=9"));
     expect_error("the nearest that works");
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--layout", "dp=2"));
@@ -149,7 +164,7 @@ static void refused(void **state) {
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--cluster", "b3000"));
     expect_error("no machine 'b3000");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--load", "0.5"));
-    expect_error("--load: expected a number from 1, got '0.5'");
+    expect_error("--load: expected a number from 1 to 1e6, got '0.5'");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", small.spec));
     expect_error("expected a trace in JSON");
     char *empty = path_in(small.folder, "empty.json");

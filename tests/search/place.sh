@@ -75,6 +75,9 @@ refused "unknown option '--rank'
 refused "--cluster b300x2: 4 ranks on 2 devices" "$work/loads.csv" --ranks 4 --cluster b300x2
 refused "--cluster b301x2 cannot be read" "$work/loads.csv" --ranks 4 --cluster b301x2
 refused "--bytes-per-s: expected a number above 0, got '-1'" "$work/loads.csv" --bytes-per-s -1
+refused "a name that ends in .lua" "$work/loads.csv" --ranks 4 -o "$work/placed"
+cp "$work/loads.csv" "$work/loads.lua"
+refused "would overwrite" "$work/loads.lua" --ranks 4 -o "$work/./loads.lua"
 refused "unexpected 'more' after" "$work/loads.csv" more
 refused "is not the folder of a run" "$work"
 echo layer,expert >"$work/wrong.csv"

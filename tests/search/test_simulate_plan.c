@@ -67,8 +67,8 @@ static void test_stages(void **state) {
     assert_string_equal(text_cstr(&text),
                         "  stage 0   |00            0000|\n"
                         "  stage 1   |00 0000000000     |\n"
-                        "  0-9 forward of a microbatch, a-j backward, + gradients of weights, u update, ~ between "
-                        "ranks\n");
+                        "  0-9 forward of a microbatch, a-j backward, + gradients of weights,\n"
+                        "  u update, ~ between ranks\n");
     const PlanTimeline *t = &picture.timelines[1];
     assert_int_equal(t->n, 6); // real, recv, twice, send, keep, barrier
     assert_true(t->spans[2].begin == 1.5 && t->spans[2].end == 4.5);
