@@ -287,6 +287,7 @@ static int simulate_args(Simulation *s) {
         apart = driver_apart("--svg", a->svg, needed[i]);
         if (apart == OK) apart = driver_apart("--trace", a->trace, needed[i]);
     }
+    if (apart == OK && a->trace) apart = trace_may_replace(a->trace);
     if (apart != OK) return driver_fail(apart);
     if (s->args.quick) return simulate_quick(&s->args, s->arena);
     if (s->args.precision == PRECISION_MXFP8)

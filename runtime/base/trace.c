@@ -2,6 +2,9 @@
 // Events of a trace as lines of JSON. Numbers are printed from integers: a locale has no say in them.
 #include "runtime/base/trace.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
+
 void trace_add_escaped(Text *out, const char *text) {
     for (const char *c = text; *c; c++) {
         unsigned char byte = (unsigned char)*c;
@@ -31,9 +34,23 @@ static void add_event(Text *out, const char *phase, TracePlace at) {
     text_printf(out, ",\n{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d", phase, at.process, at.thread);
 }
 
+static const char head[] = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                           "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"trace\",\"args\":{\"by\":\"moec\"}}";
+
 void trace_open(Text *out) {
-    text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
-                  "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"trace\",\"args\":{\"by\":\"moec\"}}");
+    text_add(out, head);
+}
+
+Status trace_may_replace(const char *path) {
+    struct stat info;
+    char found[sizeof head - 1];
+    if (stat(path, &info) || !S_ISREG(info.st_mode) || !info.st_size) return OK;
+    FILE *file = fopen(path, "rb");
+    size_t n = file ? fread(found, 1, sizeof found, file) : 0;
+    if (file) fclose(file);
+    if (n == sizeof found && !memcmp(found, head, n)) return OK;
+    return status_fail(ERR_ARGUMENT, "--trace: %s is there and is no trace that moec wrote\n  hint: another name, or remove it",
+                       path);
 }
 
 void trace_close(Text *out) {

@@ -32,4 +32,7 @@ void trace_arrow(Text *out, TracePlace at, const char *id, bool begins, double a
 // The bytes between quotes of a JSON string.
 void trace_add_escaped(Text *out, const char *text);
 
+// ERR_ARGUMENT if a file of that name has anything but a picture that this wrote: data, a spec, a run's record.
+Status trace_may_replace(const char *path);
+
 #endif

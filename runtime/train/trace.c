@@ -21,6 +21,7 @@ Status step_trace_open(const Options *options, int64_t done, bool writes, StepTr
                            (long long)out->first, (long long)(out->first + out->n - 1), (long long)(done + 1),
                            (long long)last);
     if (!writes) return OK;
+    TRY(trace_may_replace(out->file));
     Text empty = { 0 }; // whether it can be written at all should show before the run
     trace_open(&empty);
     trace_close(&empty);

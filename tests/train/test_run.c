@@ -114,6 +114,10 @@ static void a_trace(void **state) {
     expect_run(0, COMMAND(program, plan_path, "--data", data, "--out", run, "--steps", "5", "--trace", file,
                           "--trace-steps", "2"));
     expect_error("traced in ");
+    // A trace replaces traces; what else is there stays.
+    expect_run(2, COMMAND(program, plan_path, "--data", data, "--out", path_in(folder, "untraced"), "--steps", "5",
+                          "--trace", data));
+    expect_error("is there and is no trace that moec wrote");
     json_t *trace = load_trace(file), *events = json_object_get(trace, "traceEvents"), *event;
     size_t i, n;
     int steps = 0, launches = 0;
