@@ -3,7 +3,7 @@
 -- measured on the machine at hand, on the same device elsewhere, on one of its generation, or specified.
 --
 -- Sources. AIC: the tables of latencies published with NVIDIA's AIConfigurator (GEMM, NCCL, DeepEP), to which
--- reach, depth, edge and the curves are fitted; tests/cost/tables.sh compares. Sheet: NVIDIA's data sheets
+-- reach, depth, edge and the curves are fitted; moec-tables compares. Sheet: NVIDIA's data sheets
 -- (dense peaks, no sparsity). OC3: the technical report of OLMo-core 3. SimuMax: its published B200 system.
 local m = require "moec"
 

@@ -62,12 +62,13 @@ void together_at(Exec *exec, const PlanProgram *program, int32_t i, const PlanRo
     const PlanInstr *instr = &program->instrs[i];
     static const char *const halves[N_HALVES] = { "", "start of ", "wait for " };
     bool launch = instr->op == PLAN_launch;
-    char where[192], meanwhile[48] = "";
+    char where[192], meanwhile[48] = "", of[32] = "";
+    if (row->microbatch >= 0) snprintf(of, sizeof of, " of microbatch %d", row->microbatch);
     if (exec->n_begun && instr->half != HALF_wait)
         snprintf(meanwhile, sizeof meanwhile, " (%s %s under way)", ops[exec->begun[0].start->op],
                  plan_group_name((PlanGroup)exec->begun[0].start->group));
-    snprintf(where, sizeof where, "program %s, step %d, %s of microbatch %d: instruction %d, %s%s%s",
-             program->name, exec->step, program->segments[row->segment].name, row->microbatch, i,
+    snprintf(where, sizeof where, "program %s, step %d, %s%s: instruction %d, %s%s%s", program->name, exec->step,
+             program->segments[row->segment].name, of, i,
              halves[instr->half], launch ? exec->plan->kernels[instr->kernel].entry : ops[instr->op], meanwhile);
     comm_at(exec->host, where);
 }

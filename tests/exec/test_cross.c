@@ -109,6 +109,65 @@ static void test_stages(void **state) {
     }
 }
 
+static char places[1024]; // of rank 0, one a line
+
+static void note(Comm *comm, const char *where) {
+    size_t n = strlen(places);
+    if (comm->rank == 0 && where) snprintf(places + n, sizeof places - n, "%s\n", where);
+}
+
+static void *run_pack(void *user) {
+    Rank *rank = user;
+    Exec *exec;
+    ExecOptions options = { .threads = 1, .comm = rank->comm };
+    Status status = exec_create(rank->plan, &options, &exec);
+    if (status == OK) {
+        status = exec_run(exec, plan_program(rank->plan, "pack"), NULL, NULL);
+        exec_destroy(exec);
+    }
+    if (status != OK) snprintf(rank->message, sizeof rank->message, "%s", status_message());
+    comm_close(rank->comm);
+    return NULL;
+}
+
+// What a report about a rank says of its place: the instruction by its name, and of which microbatch it is, if
+// it is of one.
+static void test_places(void **state) {
+    (void)state;
+    static const char *const wanted[2][2] = {
+        { "\nprogram eval, step 0, forward of microbatch 0: instruction 0, real\n",
+          "\nprogram eval, step 0, forward of microbatch 0: instruction 1, gather\n" },
+        { "\nprogram pack, step 0, pack: instruction 0, twice\n", "compiling kernels\n" },
+    };
+    for (int which = 0; which < 2; which++) {
+        Comm *comms[2];
+        CommApi api[2];
+        Rank ranks[2];
+        Plan *plan = which ? sample_plan(4, 1) : sample_ranks(1, 2, 0);
+        if (which) { // without its step, which ranks would have to share
+            sample_pack(plan);
+            memmove(plan->programs, plan->programs + 1, --plan->n_programs * sizeof *plan->programs);
+            plan->region_bytes[REGION_totals] = 0;
+            plan->mesh = (PlanMesh){ { 1, 2, 1 }, 0 };
+        }
+        comm_local(2, 60, comms);
+        places[0] = 0;
+        for (int i = 0; i < 2; i++) {
+            api[i] = *comms[i]->api;
+            api[i].at = note;
+            comms[i]->api = &api[i];
+            ranks[i] = (Rank){ .comm = comms[i], .plan = plan };
+            if (pthread_create(&ranks[i].thread, NULL, which ? run_pack : run_thread, &ranks[i])) fail_msg("no thread");
+        }
+        for (int i = 0; i < 2; i++) pthread_join(ranks[i].thread, NULL);
+        plan_destroy(plan);
+        for (int i = 0; i < 2; i++)
+            if (ranks[i].message[0]) fail_msg("rank %d: %s", i, ranks[i].message);
+        if (!strstr(places, wanted[which][0]) || !strstr(places, wanted[which][1]))
+            fail_msg("expected '%s' and '%s' in '%s'", wanted[which][0], wanted[which][1], places);
+    }
+}
+
 // Messages of one lane keep their order; lanes do not wait for each other.
 static void test_lanes(void **state) {
     (void)state;
@@ -210,6 +269,7 @@ int main(void) {
         cmocka_unit_test(test_link),
         cmocka_unit_test(test_group),
         cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_places),
         cmocka_unit_test(test_lanes),
         cmocka_unit_test(test_remote),
         cmocka_unit_test(test_rounds),
