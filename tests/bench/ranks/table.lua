@@ -34,7 +34,7 @@ end
 
 local function run(ranks, layout, experts, link, routing)
   local command = ("tests/mpirun.sh %s %d %s/moec-layouts tests/bench/ranks/model.lua dp=%d,%s,microbatch=%d experts=%d layers=%d sequence=%d --microbatches %d --routing %s --link %.0f 2>&1")
-    :format(build, ranks, build, ranks, layout, size.sequences, experts, size.layers, size.sequence, size.microbatches, routing, link)
+    :format(build, ranks, build, ranks, layout, size.sequences // ranks, experts, size.layers, size.sequence, size.microbatches, routing, link)
   local text, done = output(command)
   local result = {}
   for name, value in text:gmatch("(%g+)=(%g+)") do result[name] = tonumber(value) end
@@ -56,7 +56,7 @@ end
 
 local gflops = peak()
 print(("bf16 peak of all cores %.1f GFLOP/s; slow link %.3g bytes per FLOP"):format(gflops, BYTES_PER_FLOP))
-print(("%d layers of width 512, %d tokens per microbatch of a rank, %d microbatches a step")
+print(("%d layers of width 512, %d tokens per microbatch of all ranks, %d microbatches a step")
   :format(size.layers, size.sequence * size.sequences, size.microbatches))
 local head = "%-5s %-9s %7s %-7s %-8s %9s %9s %10s %10s %10s %10s"
 print(head:format("ranks", "layout", "experts", "link", "routing", "s a step", "tokens/s", "MiB given", "planned", "MiB memory", "touched"))
