@@ -42,12 +42,13 @@ static Status run_all(Rank *rank) {
     ExecOptions options = { .threads = 1, .comm = rank->comm, .poison = true };
     TRY(exec_create(rank->plan, &options, &exec));
     const PlanProgram *eval = plan_program(rank->plan, "eval");
-    for (rank->run = 0; rank->run < RUNS; rank->run++) {
-        TRY(exec_run(exec, eval, fill, rank));
-        memcpy(rank->y[rank->run], exec_buffer(exec, eval, 1), sizeof rank->y[0]);
+    Status status = OK;
+    for (rank->run = 0; rank->run < RUNS && status == OK; rank->run++) {
+        status = exec_run(exec, eval, fill, rank);
+        if (status == OK) memcpy(rank->y[rank->run], exec_buffer(exec, eval, 1), sizeof rank->y[0]);
     }
     exec_destroy(exec);
-    return OK;
+    return status;
 }
 
 static void *run_thread(void *user) {
