@@ -128,11 +128,12 @@ static Status read_words(int argc, char **argv, Calibrate *c) {
         if (word) *word = value;
         else if (*end || end == value || !(x > 0 && x <= 3600) || (threads && x != floor(x)))
             return status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", argv[i - 1],
-                               seconds ? "seconds above 0, up to 3600" : "a whole number from 1", value);
+                               seconds ? "seconds above 0, up to 3600" : "a whole number from 1 to 3600", value);
         else if (seconds) c->seconds = x;
         else c->threads = (int)x;
     }
-    return OK;
+    TRY(driver_lua_name("-o", c->out));
+    return driver_writable(c->out);
 }
 
 static Status calibrate(Calibrate *c, Arena *arena) {

@@ -116,6 +116,8 @@ int driver_fail(Status status);
 Status driver_quote(const char *before, Text *text);
 // --FLAG writes what is read again by an option that knows files of Lua by their name; devices may be named, too.
 Status driver_lua_name(const char *flag, const char *path);
+// Whether a file of that name could be written, asked before what takes long: no folder, in one that lets us.
+Status driver_writable(const char *path);
 // --FLAG would write over `read`, a file that the command reads or writes besides; either may be NULL.
 Status driver_apart(const char *flag, const char *path, const char *read);
 // To stderr, or into a text while one is set: where many ranks say the same, one says it.

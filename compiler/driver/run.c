@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // resume, eval, sample: the runtime's commands, with the driver's way of failing.
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "compiler/driver/driver.h"
 #include "runtime/train/train.h"
@@ -43,6 +45,20 @@ Status driver_lua_name(const char *flag, const char *path) {
     if (!strncmp(path, "/dev/", 5) || (n > 4 && !strcmp(path + n - 4, ".lua"))) return OK;
     return status_fail(ERR_ARGUMENT, "%s: expected a name that ends in .lua, got '%s'\n  hint: %s %s.lua", flag, path,
                        flag, n ? path : "found");
+}
+
+Status driver_writable(const char *path) {
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    Text folder = { 0 };
+    if (slash) text_add_n(&folder, path, (size_t)(slash - path) + 1);
+    bool there = !stat(path, &info), is_folder = there && S_ISDIR(info.st_mode);
+    // A file is replaced by its name, anything else is written to.
+    int error = is_folder ? EISDIR
+                : access(there && !S_ISREG(info.st_mode) ? path : slash ? text_cstr(&folder) : ".", W_OK) ? errno
+                                                                                                      : 0;
+    text_finish(&folder);
+    return error ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(error)) : OK;
 }
 
 Status driver_apart(const char *flag, const char *path, const char *read) {

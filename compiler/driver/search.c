@@ -120,6 +120,7 @@ static Status read_args(HuntArgs *args, Arena *arena, int argc, char **argv) {
     if (!args->cluster) return status_fail(ERR_ARGUMENT, "no --cluster given\n  hint: --cluster h100x8, or a file of Lua");
     if (!args->out) return OK;
     TRY(driver_lua_name("-o", args->out));
+    TRY(driver_writable(args->out));
     TRY(driver_apart("-o", args->out, args->spec));
     return driver_apart("-o", args->out, args->cluster);
 }

@@ -91,6 +91,9 @@ static int make_plans(Simulation *s) {
     if (result) return result;
     s->n = s->stages.layout.pp;
     s->plans = (const Plan *const *)s->stages.plans;
+    if (!s->args.cluster && strcmp(s->plans[0]->target, "cpu"))
+        return driver_fail(status_fail(ERR_ARGUMENT, "no --cluster given, and the plan is for %s\n  hint: --cluster h100, or "
+                                                     "another of dsl/hardware.lua", s->plans[0]->target));
     return simulate_cluster(&s->args, s->arena, plan_ranks(s->plans[0]), &s->cluster);
 }
 

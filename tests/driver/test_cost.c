@@ -18,6 +18,12 @@ static int run(char *const *words) {
 static void calibrated(void **state) {
     (void)state;
     char *file = path_in(scratch_folder(), "here.lua");
+    // What cannot be written is refused before anything is measured.
+    static char *const wrong[] = { "/", "/nonexistent/c.lua", "c.txt" };
+    for (int i = 0; i < COUNT_OF(wrong); i++) {
+        assert_true(RUN("calibrate", "-o", wrong[i]) != 0);
+        assert_null(strstr(command_errors(), "products"));
+    }
     expect_exit(0, RUN("calibrate", "--seconds", "0.02", "--name", "this \"one\"", "-o", file));
     Arena *arena = arena_create();
     Text error = { 0 };

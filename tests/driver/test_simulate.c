@@ -140,6 +140,9 @@ static void refused(void **state) {
     expect_exit(0, COMMAND(small.moec, "plan", small.spec, "-o", plan));
     expect_exit(2, COMMAND(small.moec, "simulate"));
     expect_error("hint: moec simulate models/tiny.lua");
+    // A core is no stand-in for the GPU that a plan is for.
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--target", "cuda:sm_90a"));
+    expect_error("no --cluster given, and the plan is for cuda:sm_90a");
     // Nothing that is read is written over; traces of the simulator are no measurements.
     char *trace = path_in(small.folder, "c.json"), *other = path_in(small.folder, "./c.json");
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--svg", plan));
