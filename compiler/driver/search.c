@@ -31,13 +31,13 @@ static Status read_number(const char *flag, const char *text, double *out) {
 
 // "1.25,dropless"
 static Status read_capacities(HuntArgs *args, Arena *arena, const char *flag, const char *text) {
+    Layout layout = layout_single();
     char *words = arena_strdup(arena, text), *rest = NULL;
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         if (args->n_capacities == SEARCH_MOST_LISTED)
             return status_fail(ERR_ARGUMENT, "%s: expected up to %d values", flag, SEARCH_MOST_LISTED);
-        double *out = &args->capacities[args->n_capacities++];
-        if (!strcmp(word, "dropless")) *out = INFINITY;
-        else TRY(read_number(flag, word, out));
+        TRY(layout_set(&layout, arena, LAYOUT_capacity, word));
+        args->capacities[args->n_capacities++] = layout.capacity;
     }
     if (args->n_capacities) return OK;
     return status_fail(ERR_ARGUMENT, "%s: expected numbers or dropless, got '%s'", flag, text);

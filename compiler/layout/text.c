@@ -143,7 +143,8 @@ static Status set_room(Layout *layout, LayoutField field, const char *value) {
     }
     double number = strtod(value, &end);
     bool spelled = end != value && !*end && strspn(value, "+-.0123456789eE") == strlen(value);
-    snprintf(expected, sizeof expected, "a number above 0, or %s", fields[field].choices);
+    snprintf(expected, sizeof expected, "a number above 0, up to %lld, or %s", (long long)fields[field].most,
+             fields[field].choices);
     if (!spelled || !(number > 0) || number > (double)fields[field].most)
         return wrong_value(field, value, expected);
     *to = number;

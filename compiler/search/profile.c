@@ -378,12 +378,22 @@ static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *
     }
 }
 
+// What no layout may leave out (compiler/layout/check.c): one rank drops nothing, others leave every expert a row.
+static bool has_room(const Profile *p, int32_t part, const CostChoice *c) {
+    double experts = p->experts[part], capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
+    if (!experts || !isfinite(capacity)) return true;
+    if (c->ep == 1) return capacity >= 1;
+    double rows = ceil(fmin(capacity, c->ep) * (double)c->microbatch * p->base.sequence * p->base.top_k);
+    return rows >= floor(experts / c->ep);
+}
+
 static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out) {
     *out = (CostPart){ 0 };
     double experts = p->experts[part];
     if (c->microbatch < 1 || c->ep < 1 || (experts && fmod(experts, c->ep) != 0) || (!p->base.experts && c->ep > 1))
         return false;
     if (c->precision == PRECISION_MXFP8 && p->cluster->device.matmul[PRECISION_MXFP8].flop_per_s <= 0) return false;
+    if (!has_room(p, part, c)) return false;
     const Probe *probe = probe_for(p, c);
     if (!probe->made) return false;
     const ProbePart *from = &probe->parts[part];

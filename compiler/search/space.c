@@ -227,8 +227,11 @@ static Status no_point(const Search *s) {
                            (long long)space->sequences, (long long)least,
                            (long long)round_up(space->sequences, least));
     return status_fail(ERR_ARGUMENT, "search: no layout of %lld ranks is possible for this model\n"
-                                     "  hint: another number of ranks, with more divisors",
-                       (long long)space->ranks);
+                                     "  hint: %s",
+                       (long long)space->ranks,
+                       space->capacities[0] > 0 && space->capacities[0] < 1
+                           ? "a capacity of 1 or more: one rank drops no rows, and others need one for each expert"
+                           : "another number of ranks, with more divisors");
 }
 
 Status space_fill(Search *s) {

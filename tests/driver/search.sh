@@ -47,6 +47,7 @@ refuse "and the search is for 4 devices" models/tiny.lua --cluster cpux4 --layou
 refuse "has no products in it" models/tiny.lua --cluster cpux4 --precision mxfp8
 refuse "expected 1 to 1048576 devices" models/tiny.lua --cluster cpux0
 refuse "expected 1 to 1048576 devices" models/tiny.lua --cluster cpux99999999999999999999
+refuse "up to 1048576, or dropless" models/tiny.lua --cluster cpux4 --capacity 1.25,1e30
 refuse "a name that ends in .lua" models/tiny.lua --cluster cpux4 -o "$work/best"
 cp models/tiny.lua "$work/spec.lua"
 refuse "would overwrite" "$work/spec.lua" --cluster cpux4 -o "$work/../${work##*/}/spec.lua"
@@ -57,6 +58,13 @@ search --memory 1e-9 >"$work/c" 2>&1 || fail "search where nothing fits at all"
 expect "$work/c" " GiB a device, "
 search --cluster h100x4 --brief >"$work/c" 2>&1 || fail "search on GPUs"
 expect "$work/c" "formula ms"
+
+# What no layout may be, no search finds: one rank drops nothing, and every expert has a row.
+search --brief --capacity 0.5 -o "$work/half.lua" >"$work/c" 2>&1 || fail "search of what drops half"
+! grep 'capacity=0.5' "$work/c" | grep -qvE ',ep=[24],' || fail "one rank drops rows: $(cat "$work/c")"
+"$moec" plan models/tiny.lua --layout "$work/half.lua" --target cpu >"$work/plan" 2>"$work/error" ||
+    fail "moec plan does not take the layout: $(cat "$work/error")"
+refuse "no layout of 4 ranks is possible" models/tiny.lua --cluster cpux4 --capacity 1e-9
 
 # What was found is printed and written even if the reasons are not waited for.
 "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 --brief -o "$work/soon.lua" 2>/dev/null | head -n 1 >"$work/d"

@@ -187,7 +187,7 @@ static void mistakes(void **state) {
     refuse("return m.layout { recompute = { 'cheap', 'nothing' } }",
            "layout: recompute is 'nothing', expected one of cheap|none|block\n");
     refuse("return m.layout { capacity = 0 }",
-           "layout: capacity is '0', expected a number above 0, or dropless\n");
+           "layout: capacity is '0', expected a number above 0, up to 1048576, or dropless\n");
     refuse("return m.model { name = 'b', vocab = 8, width = 8, sequence = 8, layers = {} }",
            "the file must return a layout, it returns a model\n  hint: return m.layout { ... }\n");
     refuse("return 4", "the file must return a layout, it returns 4");

@@ -98,11 +98,11 @@ static void refuses(void **state) {
         { "schedule=1f2b", "layout: schedule is '1f2b', expected one of 1f1b|interleaved|zb\n"
                            "  hint: did you mean '1f1b'?" },
         { "recompute=cheap:blok", "hint: did you mean 'block'?" },
-        { "capacity=0", "layout: capacity is '0', expected a number above 0, or dropless" },
-        { "capacity=inf", "expected a number above 0, or dropless" },
-        { "capacity=nan", "expected a number above 0, or dropless" },
-        { "round=0", "layout: round is '0', expected a number above 0, or whole" },
-        { "round=dropless", "expected a number above 0, or whole" },
+        { "capacity=0", "layout: capacity is '0', expected a number above 0, up to 1048576, or dropless" },
+        { "capacity=inf", "expected a number above 0, up to 1048576, or dropless" },
+        { "capacity=nan", "expected a number above 0, up to 1048576, or dropless" },
+        { "round=0", "layout: round is '0', expected a number above 0, up to 1048576, or whole" },
+        { "round=dropless", "expected a number above 0, up to 1048576, or whole" },
         { "transport=row", "layout: transport is 'row', expected one of rows|blocks" },
     };
     Arena *arena = arena_create();
