@@ -218,11 +218,23 @@ static void fill_named(const Hunt *h, const Layout *layout, SearchLayout *out) {
         out->recompute[i] = layout->layer_recompute ? layout->layer_recompute[i] : layout->recompute;
 }
 
+// Rows go through memory inside a node and in blocks between nodes; everything else layout_check has seen to.
+static void say_impossible(const Hunt *h, Text *out) {
+    const CostCluster *c = &h->at.cluster;
+    int32_t node = c->n_links ? c->links[0].size : 1;
+    if (h->named.ep > node && h->named.transport == TRANSPORT_ROWS)
+        text_printf(out, "impossible here: ep=%d crosses nodes of %d, and rows one by one do not: transport=blocks\n",
+                    h->named.ep, node);
+    else if (h->named.ep > 1 && h->named.ep <= node && h->named.transport == TRANSPORT_BLOCKS)
+        text_printf(out, "not weighed: ep=%d lies within a node of %d, where transport=rows is\n", h->named.ep, node);
+    else text_add(out, "impossible here: not of the layouts that are searched\n");
+}
+
 static void say_verdict(const Hunt *h, const char *what, const SearchEvaluated *e, Text *out) {
     text_printf(out, "  %-28s ", what);
     double best = h->found.n ? h->found.best[0].step_s : INFINITY;
     if (e->verdict == VERDICT_IMPOSSIBLE) {
-        text_add(out, "impossible here: its transport does not reach, or its microbatches do not come out\n");
+        say_impossible(h, out);
         return;
     }
     text_printf(out, "%.4f %s", e->layout.step_s * h->units, h->unit);

@@ -11,12 +11,19 @@ static uint8_t first_of(uint8_t set) {
     return (uint8_t)__builtin_ctz(set);
 }
 
+// One rank has room for every row, so any capacity is as good, but for one that drops some: no kernel does.
+static double undropped(const SearchSpace *space) {
+    for (int32_t i = 0; i < space->n_capacities; i++)
+        if (!(space->capacities[i] > 0 && space->capacities[i] < 1)) return space->capacities[i];
+    return space->capacities[0];
+}
+
 SearchChoice space_canonical(const SearchSpace *space, SearchChoice c) {
     if (c.dp == 1) c.params = first_of(space->params);
     if (c.dp == c.ep) c.expert_params = first_of(space->expert_params);
     if (c.ep == 1) {
         c.transport = first_of(space->transports);
-        c.capacity = space->capacities[0];
+        c.capacity = undropped(space);
         c.placement = 0;
     }
     if (c.dp == 1 && c.pp == 1) c.overlap = first_of(space->overlaps);

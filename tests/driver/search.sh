@@ -64,6 +64,10 @@ search --brief --capacity 0.5 -o "$work/half.lua" >"$work/c" 2>&1 || fail "searc
 ! grep 'capacity=0.5' "$work/c" | grep -qvE ',ep=[24],' || fail "one rank drops rows: $(cat "$work/c")"
 "$moec" plan models/tiny.lua --layout "$work/half.lua" --target cpu >"$work/plan" 2>"$work/error" ||
     fail "moec plan does not take the layout: $(cat "$work/error")"
+search --brief --capacity 0.5,1.25 --layout dp=4,capacity=1.25 >"$work/c" 2>&1 || fail "search of two capacities"
+! grep -q impossible "$work/c" || fail "one rank, which has room: $(cat "$work/c")"
+search --brief --layout dp=4,ep=4,transport=blocks,node=2 >"$work/c" 2>&1 || fail "search with blocks"
+expect "$work/c" "ep=4 lies within a node of"
 refuse "no layout of 4 ranks is possible" models/tiny.lua --cluster cpux4 --capacity 1e-9
 
 # What was found is printed and written even if the reasons are not waited for.
