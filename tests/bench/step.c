@@ -212,9 +212,16 @@ typedef struct Result {
     double flops, tokens, loss, peak_bytes;
 } Result;
 
-static Model *load(const char *dense) {
-    SpecArg arg = {"dense", dense};
-    SpecOptions options = {.args = &arg, .n_args = 1};
+// What is run: the model with its router's choices, and with those of benchmarks elsewhere; and its twin.
+typedef struct Variant {
+    const char *name, *routing;
+    bool dense;
+    uint8_t precision, mode; // Precision, Routing
+} Variant;
+
+static Model *load(const Variant *variant) {
+    SpecArg arg = {"dense", variant->dense ? "true" : "false"};
+    SpecOptions options = {.args = &arg, .n_args = 1, .routing = (Routing)variant->mode};
     Text error = {0};
     Model *model = spec_load("models/bench_cpu.lua", &options, &error);
     if (!model) give_up("%s", text_cstr(&error));
@@ -222,8 +229,8 @@ static Model *load(const char *dense) {
     return model;
 }
 
-static void run_model(Bench *bench, Step *s, bool dense, Size size, Result *result) {
-    Model *model = load(dense ? "true" : "false");
+static void run_model(Bench *bench, Step *s, const Variant *variant, Size size, Result *result) {
+    Model *model = load(variant);
     LowerOptions lower = {.microbatch = (int32_t)(size.microbatch / model->sequence),
                           .microbatches = size.microbatches,
                           .precision = (uint8_t)s->precision};
@@ -247,46 +254,58 @@ static void run_model(Bench *bench, Step *s, bool dense, Size size, Result *resu
     result->peak_bytes = (double)plan_peak(s->plan);
 }
 
-static void summary_row(Bench *bench, const Column *columns, int n, const char *name, int precision,
-                        const Result *r) {
+static void summary_row(Bench *bench, const Column *columns, int n, const Variant *variant, const Result *r) {
     report_section(&bench->report, "steps", "Training step", columns, n);
     const Timing *t = &r->timing;
     report_row(&bench->report,
-               (Cell[]){TEXT(name), TEXT(precision_text(precision)), NUMBER(r->tokens), NUMBER(t->best),
-                        NUMBER(t->median), NUMBER(r->tokens / t->best), NUMBER(r->flops / r->tokens / 1e6),
-                        NUMBER(r->flops / t->best / 1e9), NUMBER(t->best_share), NUMBER(t->median_share),
-                        NUMBER(r->peak_bytes / (1 << 20)), NUMBER(r->loss), NUMBER(t->rounds)});
+               (Cell[]){TEXT(variant->name), TEXT(precision_text(variant->precision)), TEXT(variant->routing),
+                        NUMBER(r->tokens), NUMBER(t->best), NUMBER(t->median), NUMBER(r->tokens / t->best),
+                        NUMBER(r->flops / r->tokens / 1e6), NUMBER(r->flops / t->best / 1e9),
+                        NUMBER(t->best_share), NUMBER(t->median_share), NUMBER(r->peak_bytes / (1 << 20)),
+                        NUMBER(r->loss), NUMBER(t->rounds)});
+}
+
+static void run_variant(Bench *bench, const Variant *variant, const Column *columns, int n) {
+    // Steps in fp32 take so long that one, after the one that warms up, must do.
+    Size size = {8192, 4, variant->precision == PRECISION_BF16 && variant->mode == ROUTING_LEARNED ? 2 : 1};
+    if (bench->quick) size = (Size){2048, 1, 1};
+    Step s = {.bench = bench, .precision = variant->precision, .options = options_create()};
+    Result result = {0};
+    if (!s.options) give_up("out of memory");
+    run_model(bench, &s, variant, size, &result);
+    summary_row(bench, columns, n, variant, &result);
+    if (variant->mode == ROUTING_LEARNED) {
+        char title[96], model[32];
+        snprintf(title, sizeof title, "Kernels of %s in %s, a step", variant->name, precision_text(variant->precision));
+        snprintf(model, sizeof model, "%s %s", variant->dense ? "dense" : "moe", precision_text(variant->precision));
+        kernel_table(&s, title, model, result.timing.rounds, result.timing.mean);
+    }
+    exec_destroy(s.exec);
+    plan_destroy(s.plan);
+    options_destroy(s.options);
 }
 
 void step_section(Bench *bench) {
     static const Column columns[] = {
         {"model", "model", -10, 0},          {"precision", "type", -5, 0},
-        {"tokens", "tokens", 7, 0},          {"best_s", "s best", 8, 3},
-        {"median_s", "s median", 8, 3},      {"tokens_per_s", "tokens/s", 9, 0},
-        {"mflop_per_token", "MFLOP/tok", 9, 1}, {"gflops", "GFLOP/s", 8, 1},
-        {"best", "% best", 7, 1},            {"median", "% median", 8, 1},
-        {"peak_mib", "MiB", 7, 0},           {"loss", "loss", 7, 4},
-        {"steps", "steps", 5, 0},
+        {"routing", "routing", -8, 0},       {"tokens", "tokens", 7, 0},
+        {"best_s", "s best", 8, 3},          {"median_s", "s median", 8, 3},
+        {"tokens_per_s", "tokens/s", 9, 0},  {"mflop_per_token", "MFLOP/tok", 9, 1},
+        {"gflops", "GFLOP/s", 8, 1},         {"best", "% best", 7, 1},
+        {"median", "% median", 8, 1},        {"peak_mib", "MiB", 7, 0},
+        {"loss", "loss", 7, 4},              {"steps", "steps", 5, 0},
     };
-    for (int precision = PRECISION_BF16; precision >= PRECISION_FP32; precision--) {
-        // Steps in fp32 take so long that one, after the one that warms up, must do.
-        Size size = {8192, 4, precision == PRECISION_BF16 ? 2 : 1};
-        if (bench->quick) size = (Size){2048, 1, 1};
-        for (int dense = 0; dense < 2; dense++) {
-            const char *name = dense ? "dense twin" : "bench_cpu";
-            if (!line_wanted(bench, "%s %s", name, precision_text(precision))) continue;
-            Step s = {.bench = bench, .precision = precision, .options = options_create()};
-            Result result = {0};
-            if (!s.options) give_up("out of memory");
-            run_model(bench, &s, dense, size, &result);
-            summary_row(bench, columns, COUNT_OF(columns), name, precision, &result);
-            char title[96], model[32];
-            snprintf(title, sizeof title, "Kernels of %s in %s, a step", name, precision_text(precision));
-            snprintf(model, sizeof model, "%s %s", dense ? "dense" : "moe", precision_text(precision));
-            kernel_table(&s, title, model, result.timing.rounds, result.timing.mean);
-            exec_destroy(s.exec);
-            plan_destroy(s.plan);
-            options_destroy(s.options);
-        }
+    static const Variant variants[] = {
+        {"bench_cpu", "learned", false, PRECISION_BF16, ROUTING_LEARNED},
+        {"bench_cpu", "uniform", false, PRECISION_BF16, ROUTING_UNIFORM},
+        {"bench_cpu", "random", false, PRECISION_BF16, ROUTING_RANDOM},
+        {"dense twin", "none", true, PRECISION_BF16, ROUTING_LEARNED},
+        {"bench_cpu", "learned", false, PRECISION_FP32, ROUTING_LEARNED},
+        {"dense twin", "none", true, PRECISION_FP32, ROUTING_LEARNED},
+    };
+    for (int i = 0; i < COUNT_OF(variants); i++) {
+        const Variant *v = &variants[i];
+        if (line_wanted(bench, "%s %s %s", v->name, precision_text(v->precision), v->routing))
+            run_variant(bench, v, columns, COUNT_OF(columns));
     }
 }
