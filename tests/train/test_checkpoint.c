@@ -130,6 +130,53 @@ static void comes_back(void **state) {
                 params_equal(loaded.moment1, NULL, false));
 }
 
+// Memory of its own that this process has, in bytes.
+static int64_t data_now(void) {
+    char line[128];
+    long long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    assert_non_null(file);
+    while (kib < 0 && fgets(line, sizeof line, file)) sscanf(line, "VmData: %lld", &kib);
+    fclose(file);
+    assert_true(kib >= 0);
+    return kib << 10;
+}
+
+// 48 MiB of parameters and moments are written from where they lie: less than 4 MiB more must do.
+static void saving_takes_no_memory(void **state) {
+    (void)state;
+#ifdef MOEC_SANITIZE
+    skip(); // whose allocators end the process when there is no more
+#endif
+    enum { SIDE = 2048, NUMBERS = SIDE * SIDE };
+    const char *run = scratch_folder();
+    Plan *small = plan;
+    TrainMemory of_small = saved;
+    plan = bigram_plan(8, 1, 1);
+    plan->n_params = 1;
+    plan->params[0].dims[0] = plan->params[0].dims[1] = SIDE;
+    plan->n_trained = NUMBERS;
+    float **regions[] = { &saved.weights, &saved.moment1, &saved.moment2 };
+    for (int i = 0; i < COUNT_OF(regions); i++) {
+        *regions[i] = malloc(NUMBERS * sizeof(float));
+        assert_non_null(*regions[i]);
+        for (int k = 0; k < NUMBERS; k++) (*regions[i])[k] = (float)k;
+    }
+    struct rlimit usual, tight;
+    assert_int_equal(getrlimit(RLIMIT_DATA, &usual), 0);
+    tight = usual;
+    tight.rlim_cur = (rlim_t)(data_now() + (4 << 20));
+    assert_int_equal(setrlimit(RLIMIT_DATA, &tight), 0);
+    void *volatile more = malloc(8 << 20);
+    assert_null(more); // the limit holds
+    save_step(run, 1, 1);
+    assert_int_equal(setrlimit(RLIMIT_DATA, &usual), 0);
+    for (int i = 0; i < COUNT_OF(regions); i++) free(*regions[i]);
+    plan_destroy(plan);
+    plan = small;
+    saved = of_small;
+}
+
 static void keeps_the_newest(void **state) {
     (void)state;
     const char *run = scratch_folder();
@@ -464,6 +511,7 @@ static void flipped_headers_never_crash(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_back),
+        cmocka_unit_test(saving_takes_no_memory),
         cmocka_unit_test(keeps_the_newest),
         cmocka_unit_test(every_byte_matters),
         cmocka_unit_test(every_byte_of_the_manifest_matters),
