@@ -2,6 +2,8 @@
 // Every stage goes on as far as it can, in turn, until none can. What a stage does depends on others only by
 // messages and meetings, each of which has its time as soon as both ends have come to it; so the order in
 // which stages are asked does not show, and no queue of events is needed.
+#include <math.h>
+
 #include "compiler/search/simulate.h"
 
 typedef struct Message {
@@ -339,8 +341,27 @@ static Status conclude(World *w, Sim *out) {
     return OK;
 }
 
+// No step is longer than everything in turn, each op with the busiest rank's load and slowed down.
+static Status check_length(const SimStage *stages, int32_t n, const SimOptions *options) {
+    double seconds = 0;
+    for (int32_t s = 0; s < n; s++) {
+        for (uint32_t k = 0; k < stages[s].n_segments; k++) {
+            const PlanSegment *segment = &stages[s].segments[k];
+            double once = 0, rows = 0;
+            for (int32_t i = 0; i < segment->n; i++) once += (double)stages[s].ops[segment->first + i].ps * 1e-12;
+            for (uint32_t r = 0; r < stages[s].n_rows; r++) rows += stages[s].rows[r].segment == k;
+            seconds += once * rows;
+        }
+    }
+    seconds *= fmax(options->load, 1) * fmax(options->contention, 1);
+    if (seconds < SIM_LONGEST_S) return OK;
+    return status_fail(ERR_INPUT, "a step of %.3g days, expected up to %.0f: the simulator counts picoseconds\n"
+                                  "  hint: fewer tokens, or a faster machine", seconds / 86400, SIM_LONGEST_S / 86400);
+}
+
 Status simulate(const SimStage *stages, int32_t n, const SimOptions *options, Arena *arena, Sim *out) {
     *out = (Sim){ 0 };
+    TRY(check_length(stages, n, options));
     World w = { .options = options, .n = n, .arena = arena };
     if (options->contention > 1) w.slower = options->contention - 1;
     set_up(&w, stages, out);

@@ -70,10 +70,15 @@ typedef struct Sim {
     int64_t (*link_ps)[SIM_LINKS];      // [n]: of transfers in each link
 } Sim;
 
-// ERR_INPUT if some stage would wait for ever: which one, where, and for what.
+// ERR_INPUT if some stage would wait for ever: which one, where, and for what; or if all that the stages do, one after
+// another, is longer than SIM_LONGEST_S.
 Status simulate(const SimStage *stages, int32_t n, const SimOptions *options, Arena *arena, Sim *out);
 // Of all stages together, each counted as much: adds up to step_ps too, but for rounding.
 double sim_share_s(const Sim *sim, int kind);
-static inline int64_t sim_ps(double seconds) { return (int64_t)(seconds * 1e12 + 0.5); }
+#define SIM_LONGEST_S 8e6 // of a step: 64 bits of picoseconds are 107 days
+// Times of one op beyond that are cut, and their step is refused.
+static inline int64_t sim_ps(double seconds) {
+    return (int64_t)((seconds < SIM_LONGEST_S ? seconds : SIM_LONGEST_S) * 1e12 + 0.5);
+}
 
 #endif

@@ -314,6 +314,11 @@ static void test_deadlocks(void **state) {
     stages[0].n_rows = 1;
     crossed[0][0] = (SimOp){ .what = SIM_MEET };
     expect_refused(stages, 2, "for all stages to come to its op 0");
+    // What 64 bits of picoseconds do not hold, in one op or in all together.
+    crossed[0][0] = (SimOp){ .what = SIM_COMPUTE, .ps = sim_ps(1e300) };
+    expect_refused(stages, 2, "days, expected up to 93");
+    crossed[0][0].ps = crossed[0][1].ps = sim_ps(5e6);
+    expect_refused(stages, 2, "a step of 116 days");
 }
 
 /* What always holds ---------------------------------------------------------------------------- */
