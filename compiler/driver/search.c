@@ -135,7 +135,9 @@ static bool ends_in_lua(const char *text) {
 // "b300" with --gpus 64 is "b300x64".
 static int load_cluster(const HuntArgs *args, Arena *arena, CostCluster *out) {
     const char *name = args->cluster;
-    if (args->gpus && !ends_in_lua(name) && !strchr(name, 'x'))
+    const char *x = strrchr(name, 'x');
+    bool counted = x && strspn(x + 1, "0123456789") == strlen(x + 1) && strncmp(name, "rtx", (size_t)(x + 1 - name));
+    if (args->gpus && !ends_in_lua(name) && !counted)
         name = arena_printf(arena, "%sx%lld", name, (long long)args->gpus);
     Text error = { 0 };
     bool done = spec_load_cluster(name, arena, out, &error);

@@ -60,7 +60,8 @@ static const char *cluster_name(const PlanArgs *args, Arena *arena, int32_t rank
     const char *name = args->cluster ? args->cluster : "cpu", *digits = name + strlen(name);
     if (ends_in(name, ".lua")) return name;
     while (digits > name && digits[-1] >= '0' && digits[-1] <= '9') digits--;
-    bool counted = *digits && digits > name && digits[-1] == 'x';
+    // "rtx4090" has no count yet.
+    bool counted = *digits && digits > name && digits[-1] == 'x' && strncmp(name, "rtx", (size_t)(digits - name));
     return counted ? name : arena_printf(arena, "%sx%d", name, ranks);
 }
 

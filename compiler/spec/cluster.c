@@ -26,6 +26,9 @@ static uint8_t evidence_of(lua_State *L, int block) {
     return i;
 }
 
+// Of rates a second: slower is a mistake in the unit, and times of it are no numbers in the end.
+#define SLOWEST 0.999
+
 // A field that is a number or a figure; `missing` where it is false. Checked to be above `least`.
 static double number(Spec *S, int block, const char *field, double missing, double least, uint8_t *evidence) {
     lua_State *L = S->L;
@@ -42,7 +45,8 @@ static double number(Spec *S, int block, const char *field, double missing, doub
     } else if (lua_type(L, -1) == LUA_TNUMBER) {
         value = lua_tonumber(L, -1);
     }
-    if (given && !(value > least)) bad(S, place, field, least < 0 ? "0 or more" : "above 0");
+    if (given && !(value > least))
+        bad(S, place, field, least < 0 ? "0 or more" : value > 0 ? "1 a second or more" : "above 0");
     lua_pop(L, 1);
     return value;
 }
@@ -100,12 +104,12 @@ static void read_products(Spec *S, int device, const char *field, CostMatmul *ou
     const Block *b = is_block(L, block);
     if (!b || strcmp(b->define->name, "products")) {
         lua_pop(L, 1);
-        out->flop_per_s = number(S, device, field, 0, 0, &out->evidence);
+        out->flop_per_s = number(S, device, field, 0, SLOWEST, &out->evidence);
         out->reach = 0.75, out->depth_k = 128, out->tile_m = 256, out->tile_n = 128; // as m.products has them
         out->experts = 0.95, out->experts_depth_k = 512;
         return;
     }
-    out->flop_per_s = number(S, block, "peak", 0, 0, NULL);
+    out->flop_per_s = number(S, block, "peak", 0, SLOWEST, NULL);
     out->reach = number(S, block, "reach", 0, 0, NULL);
     if (out->reach > 1) bad(S, b->place, "reach", "at most 1");
     out->depth_k = number(S, block, "depth", 0, -1e-9, NULL);
@@ -130,7 +134,7 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
     out->units = size(S, block, "units");
     out->memory_bytes = (int64_t)number(S, block, "memory", 0, 0, NULL);
     out->reserved_bytes = (int64_t)number(S, block, "reserved", 0, -1, NULL);
-    out->bytes_per_s = number(S, block, "bandwidth", 0, 0, &out->evidence[0]);
+    out->bytes_per_s = number(S, block, "bandwidth", 0, SLOWEST, &out->evidence[0]);
     out->sustained = number(S, block, "sustained", 1, 0, NULL);
     if (out->sustained > 1) bad(S, is_block(L, block)->place, "sustained", "at most 1");
     out->launch_s = number(S, block, "launch", 0, -1e-9, &out->evidence[1]);
@@ -170,14 +174,14 @@ static void read_curves(Spec *S, int block, CostCollective what, CostLink *out) 
 static void read_link(Spec *S, Arena *arena, int block, CostLink *out) {
     out->name = string(S, arena, block, "name");
     out->size = size(S, block, "size");
-    out->bytes_per_s = number(S, block, "rate", 0, 0, &out->evidence);
+    out->bytes_per_s = number(S, block, "rate", 0, SLOWEST, &out->evidence);
     out->latency_s = number(S, block, "latency", 0, -1e-9, NULL);
     out->share = number(S, block, "share", 0, 0, NULL);
     out->row_fixed_s = number(S, block, "row_fixed", 0, -1e-9, NULL);
-    out->row_bytes_per_s[0] = number(S, block, "rows_out", 0, 0, &out->row_evidence);
-    out->row_bytes_per_s[1] = number(S, block, "rows_back", 0, 0, NULL);
-    out->block_bytes_per_s[0] = number(S, block, "blocks_out", 0, 0, NULL);
-    out->block_bytes_per_s[1] = number(S, block, "blocks_back", 0, 0, NULL);
+    out->row_bytes_per_s[0] = number(S, block, "rows_out", 0, SLOWEST, &out->row_evidence);
+    out->row_bytes_per_s[1] = number(S, block, "rows_back", 0, SLOWEST, NULL);
+    out->block_bytes_per_s[0] = number(S, block, "blocks_out", 0, SLOWEST, NULL);
+    out->block_bytes_per_s[1] = number(S, block, "blocks_back", 0, SLOWEST, NULL);
     for (CostCollective what = 0; what < N_COLLECTIVES; what++) read_curves(S, block, what, out);
 }
 

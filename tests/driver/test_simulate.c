@@ -83,6 +83,8 @@ static void specs_and_plans(void **state) {
     expect("imbalance");
     expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2,ep=2", "--cluster", "b300"));
     expect("on b300x2, dp=2,ep=2");
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2", "--cluster", "rtx4090", "--quick"));
+    expect("on rtx4090x2, dp=2"); // a name with an x and digits behind it
     check_sum();
 }
 
