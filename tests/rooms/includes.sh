@@ -30,8 +30,9 @@ bad=0
 for room in "${!may[@]}"; do
     [[ -d $room ]] || { echo "no folder $room"; bad=1; continue; }
     while IFS=: read -r file line text; do
-        target=$(sed -E 's/.*"([^"]*)".*/\1/' <<<"$text")
-        folder=$(dirname "$target")
+        target=${text#*\"}
+        target=${target%%\"*}
+        folder=${target%/*}
         [[ " $room ${may[$room]} " == *" $folder "* ]] && continue
         echo "$file:$line: $room may not include $target; it may include: ${may[$room]:-nothing}"
         bad=1
