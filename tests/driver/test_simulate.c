@@ -32,7 +32,9 @@ static json_t *load_events(const char *path) {
     json_error_t error;
     json_t *trace = json_load_file(path, 0, &error);
     if (!trace) fail_msg("%s:%d: %s", path, error.line, error.text);
-    return json_object_get(trace, "traceEvents");
+    json_t *events = json_incref(json_object_get(trace, "traceEvents"));
+    json_decref(trace);
+    return events;
 }
 
 static int count(const json_t *events, const char *phase, const char *category) {
@@ -73,6 +75,7 @@ static void specs_and_plans(void **state) {
     assert_int_equal(count(events, "s", "message"), count(events, "f", "message"));
     assert_true(count(events, "s", "message") >= 8);
     assert_true(count(events, "X", "row") >= 2 * (3 * 4 + 2));
+    json_decref(events);
     size_t n;
     char *picture = read_whole(svg, &n);
     assert_int_equal(strncmp(picture, "<svg ", 5), 0);
@@ -105,7 +108,9 @@ static void measured_steps(void **state) {
     assert_non_null(measured);
     assert_true(ms <= strtod(measured + 11, NULL) * 1.001); // one rank: kernels, without what lies between
     expect("mean of 2 steps");
-    assert_int_equal(count(load_events(both), "X", "step"), 3);
+    json_t *events = load_events(both);
+    assert_int_equal(count(events, "X", "step"), 3);
+    json_decref(events);
     // Another layout of the same kernels.
     expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2", "--microbatch", "64", "--times",
                            trace));
