@@ -3,22 +3,13 @@
 // moved by hand. The reference puts the rows of a rank in order (expert, source rank, slot) and cuts the list:
 // every slot with an expert is served in one round, rows of a round are a dense prefix, and all ranks
 // know how many rounds there are.
+#include "tests/kernels/choices.h"
 #include "tests/kernels/lab.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_RANKS = 8, MOST_EXPERTS = 64 };
-
-typedef enum Choices {
-    ANY,
-    ONE_TAKES_ALL,
-    NONE,         // nobody chooses anything
-    SOME_OUTSIDE, // negative ids and ids past the last expert
-    ONE_RANK,     // only the last rank has tokens
-    SAME,         // the same expert twice in a token
-    UPPER_HALF,   // the other experts stay empty
-} Choices;
 
 typedef struct Case {
     int32_t ranks, rows, top_k, experts, capacity; // of a round
@@ -38,23 +29,12 @@ static const Case cases[] = {
     { 8, 33, 4, 64, 140, ANY, true },
 };
 
-static int32_t pick(const Case *c, int rank, int64_t slot) {
-    uint64_t any = hash_mix(5, (uint64_t)rank, (uint64_t)slot);
-    int32_t e = c->experts;
-    switch (c->kind) {
-    case ANY: return (int32_t)(any % (uint64_t)e);
-    case ONE_TAKES_ALL: return e - 1;
-    case NONE: return -1;
-    case SOME_OUTSIDE: return (int32_t)(any % (uint64_t)(e + 4)) - 2;
-    case ONE_RANK: return rank == c->ranks - 1 ? (int32_t)(any % (uint64_t)e) : -1;
-    case SAME: return (int32_t)(hash_mix(5, (uint64_t)rank, (uint64_t)(slot / c->top_k)) % (uint64_t)e);
-    case UPPER_HALF: return e / 2 + (int32_t)(any % (uint64_t)(e - e / 2));
-    }
-    return -1;
+static Chooser chooser(const Case *c) {
+    return (Chooser){ c->kind, c->ranks, c->top_k, c->experts, c->turned, 5 };
 }
 
 static int32_t owner_of(const Case *c, int32_t e) {
-    return c->turned ? (e * 3 + 1) % c->ranks : e / (c->experts / c->ranks);
+    return choice_owner(chooser(c), e);
 }
 
 static int32_t most_rounds(const Case *c) { // further ones
@@ -100,7 +80,7 @@ static void world_open(World *w, const Case *c) {
         w->rounds[r] = lab_array(1);
         w->row[r] = lab_array(w->slots);
         for (int64_t s = 0; s < w->slots; s++) {
-            w->ids[r][s] = pick(c, r, s);
+            w->ids[r][s] = choose(chooser(c), r, s);
             w->row[r][s] = -1;
         }
     }

@@ -2,20 +2,11 @@
 // count and route_ranks over ranks: every rank's kernels run one after the other, what an exchange moves
 // is moved by hand. The reference is written from the contract: plain counts, a sort, quotas checked by
 // what makes them fair, not computed the kernel's way.
+#include "tests/kernels/choices.h"
 #include "tests/kernels/lab.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef enum Choices {
-    ANY,
-    ONE_TAKES_ALL,
-    NONE,         // nobody chooses anything
-    SOME_OUTSIDE, // negative ids and ids past the last expert
-    ONE_RANK,     // only the last rank has tokens
-    SAME,         // the same expert twice in a token
-    UPPER_HALF,   // the other experts stay empty
-} Choices;
 
 typedef struct Case {
     int32_t ranks, rows, top_k, experts;
@@ -46,23 +37,12 @@ static const Case cases[] = {
     { 8, 33, 4, 64, ANY, 120, true },
 };
 
-static int32_t pick(const Case *c, int rank, int64_t slot) {
-    uint64_t any = hash_mix(3, (uint64_t)rank, (uint64_t)slot);
-    int32_t e = c->experts;
-    switch (c->kind) {
-    case ANY: return (int32_t)(any % (uint64_t)e);
-    case ONE_TAKES_ALL: return e - 1;
-    case NONE: return -1;
-    case SOME_OUTSIDE: return (int32_t)(any % (uint64_t)(e + 4)) - 2;
-    case ONE_RANK: return rank == c->ranks - 1 ? (int32_t)(any % (uint64_t)e) : -1;
-    case SAME: return (int32_t)(hash_mix(3, (uint64_t)rank, (uint64_t)(slot / c->top_k)) % (uint64_t)e);
-    case UPPER_HALF: return e / 2 + (int32_t)(any % (uint64_t)(e - e / 2));
-    }
-    return -1;
+static Chooser chooser(const Case *c) {
+    return (Chooser){ c->kind, c->ranks, c->top_k, c->experts, c->turned, 3 };
 }
 
 static int32_t owner_of(const Case *c, int32_t e) {
-    return c->turned ? (e * 3 + 1) % c->ranks : e / (c->experts / c->ranks);
+    return choice_owner(chooser(c), e);
 }
 
 // What all ranks have and get.
@@ -94,7 +74,7 @@ static void world_open(World *w, const Case *c, bool reversed) {
             w->index[r][t] = r * c->rows + token;
             w->labels[r][t] = token % 5 == 4 ? -1 : token;
             for (int32_t k = 0; k < c->top_k; k++)
-                w->ids[r][t * c->top_k + k] = pick(c, r, (int64_t)token * c->top_k + k);
+                w->ids[r][t * c->top_k + k] = choose(chooser(c), r, (int64_t)token * c->top_k + k);
         }
     }
 }
