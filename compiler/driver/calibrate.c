@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec calibrate`: measures the machine at hand and writes it as a file that --cluster takes. Under a launcher
 // the ranks measure the device together, as they will share it, and then what lies between them.
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "compiler/driver/driver.h"
+#include "compiler/driver/line.h"
 #include "compiler/driver/measure.h"
 #include "runtime/comm/comm.h"
 
@@ -114,24 +113,15 @@ static void show(const Calibrate *c, const CostDevice *d, const CostLink *link) 
 
 /* The command ---------------------------------------------------------------------------------- */
 
-static Status read_words(int argc, char **argv, Calibrate *c) {
-    for (int i = 1; i < argc; i++) {
-        const char **word = !strcmp(argv[i], "-o") ? &c->out : !strcmp(argv[i], "--device") ? &c->device
-                            : !strcmp(argv[i], "--name") ? &c->name : NULL;
-        bool seconds = !strcmp(argv[i], "--seconds"), threads = !strcmp(argv[i], "--threads");
-        if (!word && !seconds && !threads)
-            return status_fail(ERR_ARGUMENT, "unexpected '%s'\n  hint: moec calibrate --help", argv[i]);
-        if (i + 1 == argc) return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", argv[i]);
-        const char *value = argv[++i];
-        char *end = NULL;
-        double x = word ? 1 : strtod(value, &end);
-        if (word) *word = value;
-        else if (*end || end == value || !(x > 0 && x <= 3600) || (threads && x != floor(x)))
-            return status_fail(ERR_ARGUMENT, "%s: expected %s, got '%s'", argv[i - 1],
-                               seconds ? "seconds above 0, up to 3600" : "a whole number from 1 to 3600", value);
-        else if (seconds) c->seconds = x;
-        else c->threads = (int)x;
-    }
+static Status read_args(Calibrate *c, Options *options, int argc, char **argv) {
+    const char *word;
+    TRY(line_word(options, FOR_CALIBRATE, argc, argv, &word));
+    if (word) return status_fail(ERR_ARGUMENT, "unexpected '%s'\n  hint: moec calibrate -o cluster.lua", word);
+    c->device = options->measured;
+    c->out = options->calibrated_out;
+    c->name = options->cluster_name;
+    c->seconds = options->measure_s;
+    c->threads = (int)options->measure_threads;
     TRY(driver_lua_name("-o", c->out));
     return driver_writable(c->out);
 }
@@ -159,22 +149,26 @@ static Status calibrate(Calibrate *c, Arena *arena) {
     return status;
 }
 
-int cmd_calibrate(int argc, char **argv) {
-    Calibrate c = { .device = "cpu", .out = "cluster.lua", .name = "calibrated", .seconds = 5 };
-    Status status = read_words(argc, argv, &c);
-    if (status != OK) return driver_fail(status);
+static int run(Calibrate *c, Arena *arena) {
     struct sigaction action = { .sa_handler = stop }, before[2];
     sigaction(SIGINT, &action, &before[0]);
     sigaction(SIGTERM, &action, &before[1]);
-    Arena *arena = arena_create();
-    status = comm_open(NULL, &c.comm);
-    if (status == OK) status = calibrate(&c, arena);
-    if (status != OK) comm_fail(c.comm, status_message());
+    Status status = comm_open(NULL, &c->comm);
+    if (status == OK) status = calibrate(c, arena);
+    if (status != OK) comm_fail(c->comm, status_message());
     int result = status_exit(status);
-    if (status != OK && comm_tells(c.comm, status)) result = driver_fail(status);
-    comm_close(c.comm);
-    arena_destroy(arena);
+    if (status != OK && comm_tells(c->comm, status)) result = driver_fail(status);
+    comm_close(c->comm);
     sigaction(SIGINT, &before[0], NULL);
     sigaction(SIGTERM, &before[1], NULL);
+    return result;
+}
+
+int cmd_calibrate(int argc, char **argv) {
+    Calibrate c = { 0 };
+    Options *options = options_create();
+    Status status = read_args(&c, options, argc, argv);
+    int result = status == OK ? run(&c, options->arena) : driver_fail(status);
+    options_destroy(options);
     return result;
 }

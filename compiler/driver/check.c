@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// moec check SPEC [key=value...] [-v]: traces a spec and tells what it is: parameters, active
+// `moec check SPEC [key=value...] [-v]`: traces a spec and tells what it is: parameters, active
 // parameters, FLOPs per token; with -v every parameter with its shape and settings.
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "compiler/driver/driver.h"
-#include "compiler/spec/spec.h"
+#include "compiler/driver/line.h"
 
 static void print_parameter(const Model *m, const Param *p) {
     static const char *const init[] = { "normal", "zeros", "ones" };
@@ -60,62 +60,22 @@ static void print_model(const Model *m, bool verbose) {
     printf("\n");
 }
 
-static int usage(const char *problem, const char *word) {
-    return driver_fail(status_fail(ERR_ARGUMENT,
-                                   "%s%s\n  hint: moec check SPEC [key=value...] [-v] [--set "
-                                   "ADDRESS.FIELD=VALUE]",
-                                   problem, word));
-}
-
-static bool read_set(char *text, SpecArg *set) {
-    char *equals = text ? strchr(text, '=') : NULL;
-    if (!equals) return false;
-    *equals = 0;
-    *set = (SpecArg){ text, equals + 1 };
-    return true;
+static int check(const char *path, const SpecOptions *options, bool verbose) {
+    Text error = { 0 };
+    Model *m = spec_load(path, options, &error);
+    if (m) print_model(m, verbose);
+    else fputs(text_cstr(&error), stderr);
+    model_destroy(m);
+    text_finish(&error);
+    return m ? 0 : status_exit(ERR_INPUT);
 }
 
 int cmd_check(int argc, char **argv) {
-    const char *path = NULL;
-    bool verbose = false, words = false;
-    Arena *arena = arena_create();
-    SpecArg *args = ARENA_ARRAY(arena, SpecArg, argc + 1);
-    SpecArg *sets = ARENA_ARRAY(arena, SpecArg, argc + 1);
-    SpecOptions options = { .args = args, .sets = sets };
-    int status = -1;
-    for (int i = 1; i < argc && status < 0; i++) {
-        char *value = strchr(argv[i], '=');
-        if (!words && !strcmp(argv[i], "--")) {
-            words = true;
-        } else if (!words && !strcmp(argv[i], "-v")) {
-            verbose = true;
-        } else if (!words && (!strcmp(argv[i], "--set") || !strncmp(argv[i], "--set=", 6))) {
-            char *text = argv[i][5] ? argv[i] + 6 : i + 1 < argc ? argv[++i] : NULL;
-            if (!read_set(text, &sets[options.n_sets++]))
-                status = usage("expected ADDRESS.FIELD=VALUE after --set", "");
-        } else if (!words && argv[i][0] == '-') {
-            status = usage("unknown option ", argv[i]);
-        } else if (path && value) {
-            *value = 0;
-            args[options.n_args++] = (SpecArg){ argv[i], value + 1 };
-        } else if (path) {
-            status = usage("expected key=value after the spec, got ", argv[i]);
-        } else {
-            path = argv[i];
-        }
-    }
-    if (status < 0 && !path) status = usage("no SPEC given", "");
-    if (status < 0) {
-        Text error = { 0 };
-        Model *m = spec_load(path, &options, &error);
-        if (m)
-            print_model(m, verbose);
-        else
-            fputs(text_cstr(&error), stderr);
-        status = m ? 0 : status_exit(ERR_INPUT);
-        model_destroy(m);
-        text_finish(&error);
-    }
-    arena_destroy(arena);
-    return status;
+    Options *options = options_create();
+    const char *path;
+    SpecOptions spec;
+    Status status = line_spec(options, FOR_CHECK, argc, argv, "check models/tiny.lua", &path, &spec);
+    int result = status == OK ? check(path, &spec, options->verbose) : driver_fail(status);
+    options_destroy(options);
+    return result;
 }

@@ -13,97 +13,31 @@
 #include "runtime/base/base.h"
 #include "runtime/train/train.h"
 
-#define DRIVER_SET                                                                                 \
-    "  --set ADDRESS.FIELD=VALUE            a field of the spec's blocks, for example\n"                \
-    "                                       layers.*.ffn.router.balance_loss=0\n"
-
-// X(name, arguments, what it does, its own options: those of the option table are added)
+// X(name, NAME of its FOR_ in the option table, arguments, what it does)
 #define DRIVER_COMMANDS(X)                                                                         \
-    X(check, "SPEC [key=value...] [-v]",                                                           \
-      "shapes, parameters, active parameters, FLOPs per token",                                    \
-      "  -v                                   every parameter with its shape and settings\n"       \
-      DRIVER_SET)                                                                                  \
-    X(plan, "SPEC [key=value...] [-o FILE]",                                                       \
-      "lower to a plan: kernels, bytes, addresses, peak",                                          \
-      "  -o FILE                              write the plan, for moec-run\n"                       \
-      "  -d LETTERS                           print the graph after these passes; -d ? lists them\n" \
-      "  --device cpu|cuda[:N]|vgpu:ARCH      that it will run on\n"                               \
-      "  --target cpu|cuda:ARCH               the same by architecture, for example cuda:sm_90a\n" \
-      "  --microbatch TOKENS                  computed at once [about 2048]\n"                     \
-      "  --microbatches N                     of a rank per step [as few as the layout needs]\n"   \
-      "  --precision fp32|bf16                of products and attention [fp32]\n"                  \
-      "  --layout FIELDS|FILE.lua             how it lies on ranks, for example pp=2,dp=8,ep=4:\n"  \
-      "                                       docs/layouts.md [one rank]\n"                        \
-      "  --recompute cheap|none|block         what backward makes again is not saved [cheap]\n"    \
-      "  --routing learned|uniform|random     experts of a token: the router's choice, or, whatever\n" \
-      "                                       the router, even or random loads [learned]\n"        \
-      DRIVER_SET)                                                                                  \
-    X(kernels, "SPEC [key=value...] --arch ARCH -o DIR",                                           \
-      "a plan's kernels for GPUs: sources, code, report, C header; no GPU needed",                 \
-      "  --arch ARCH                          sm_80, sm_90a, sm_100a, ...\n"                       \
-      "  -o DIR                               the folder to write\n"                               \
-      "  --microbatch TOKENS, --microbatches N, --precision, --recompute, --routing: as of plan\n" \
-      DRIVER_SET)                                                                                  \
-    X(calibrate, "[-o FILE.lua] [--device cpu|cuda]",                                               \
-      "measure this machine, and what lies between ranks; a file that --cluster takes",            \
-      "  -o FILE.lua                          where to write [cluster.lua]\n"                       \
-      "  --device cpu|cuda[:N]                what to measure [cpu]\n"                              \
-      "  --seconds S                          of work for each figure [5]\n"                        \
-      "  --threads N                          of a CPU [its cores, divided among ranks]\n"          \
-      "  --name NAME                          of the cluster, in reports [calibrated]\n")           \
-    X(reproduce, "olmo-core-3|published [--brief] [--rows FILE.csv] [--models DIR]",                \
-      "published training speeds beside what the cost model predicts",                             \
-      "  --brief                              without searches for faster layouts\n"                \
-      "  --rows FILE.csv                      rows to predict [tests/search/published.csv]\n"       \
-      "  --models DIR                         where the specs are [models]\n")                      \
-    X(simulate, "SPEC|PLAN [key=value...] [--layout L] [--cluster C]",                             \
-      "what a step would take on a machine: time, where it goes, memory",                          \
-      "  --cluster NAME|FILE.lua              the machine, for example b300x64 (dsl/hardware.lua)\n" \
-      "                                       [as many cores as the layout has ranks]\n"           \
-      "  --trace FILE                         what every stage does when, as of train\n"           \
-      "  --svg FILE                           the same as a picture\n"                             \
-      "  --times TRACE                        a step that was run (train --trace): its times of\n" \
-      "                                       kernels, and how it compares\n"                      \
-      "  --load X                             busiest rank's rows over the mean [as the routing\n" \
-      "                                       lets expect]\n"                                      \
-      "  --quick                              without plans, from the kinds of layers a model has:\n" \
-      "                                       also in --precision mxfp8, which plans have not yet\n" \
-      "  --target, --microbatch, --microbatches, --precision, --layout, --recompute, --routing:\n" \
-      "                                       as of plan; a PLAN has decided them\n"               \
-      DRIVER_SET)                                                                                  \
-    X(train, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",             \
-      "train a model", DRIVER_SET)                                                                 \
-    X(resume, "RUN [--steps N]", "continue a run from its newest checkpoint", "")                  \
-    X(eval, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint", "")         \
-    X(search, "SPEC [key=value...] --cluster C [--gpus N] [-o FILE.lua]",                          \
-      "the fastest layout that fits, proved, with reasons",                                        \
-      "  --cluster NAMExN|FILE.lua            the machine: b300x64, h100x8, ..., or m.cluster { ... }\n"  \
-      "  --gpus N                             of its devices [all]\n"                              \
-      "  --tokens N                           of a step, over all devices [8 sequences a device]\n" \
-      "  --top N                              layouts to list [5]\n"                               \
-      "  --layout FIELDS|FILE.lua             why not this one\n"                                  \
-      "  -o FILE.lua                          write the best, for --layout of plan and train\n"    \
-      "  --memory GIB                         of a device [the cluster's]\n"                       \
-      "  --precision fp32|bf16|mxfp8          of products [bf16; fp32 on CPUs]\n"                  \
-      "  --routing learned|uniform|random     what loads of experts are expected [learned]\n"      \
-      "  --capacity LIST                      to choose from: 1.25,dropless [the spec's]\n"        \
-      "  --brief                              without plans, neighbours and other machines\n"      \
-      DRIVER_SET)                                                                                  \
-    X(place, "RUN|FILE [--ranks N] [-o FILE.lua]",                                                 \
-      "experts onto ranks by recorded loads: the busiest rank gets least",                         \
-      "  --ranks N                            that divide the experts of a layer [as the run has them]\n" \
-      "  --last N                             steps whose loads count, 0: all [100]\n"              \
-      "  --layout FIELDS|FILE.lua             the rest of the layout [the run's]\n"                \
-      "  -o FILE.lua                          write the layout with the placement\n"               \
-      "  --slots N                            places of a rank, copies in those to spare: what it would be\n" \
-      "  --cluster NAME|FILE.lua              where it trains (docs/search.md): says when moving pays\n" \
-      "  --bytes-per-s X                      of the link that experts would move over\n"          \
-      "  --flops-per-s X                      of a rank in training [the cluster's, or the run's]\n"       \
-      "  --layer N                            draw this one [that gains most]\n"                   \
-      "FILE has loads: CSV with layer,expert,load[,step], or lines as in metrics.jsonl\n")          \
-    X(sample, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint", "")
+    X(check, CHECK, "SPEC [key=value...] [-v]",                                                    \
+      "shapes, parameters, active parameters, FLOPs per token")                                    \
+    X(plan, PLAN, "SPEC [key=value...] [-o FILE]",                                                 \
+      "lower to a plan: kernels, bytes, addresses, peak")                                          \
+    X(kernels, KERNELS, "SPEC [key=value...] --arch ARCH -o DIR",                                  \
+      "a plan's kernels for GPUs: sources, code, report, C header; no GPU needed")                 \
+    X(calibrate, CALIBRATE, "[-o FILE.lua] [--device cpu|cuda]",                                   \
+      "measure this machine, and what lies between ranks; a file that --cluster takes")            \
+    X(reproduce, REPRODUCE, "olmo-core-3|published [--brief] [--rows FILE.csv] [--models DIR]",    \
+      "published training speeds beside what the cost model predicts")                             \
+    X(simulate, SIMULATE, "SPEC|PLAN [key=value...] [--layout L] [--cluster C]",                   \
+      "what a step would take on a machine: time, where it goes, memory; a PLAN has decided how")  \
+    X(train, TRAIN, "SPEC [key=value...] --data FILE... --out RUN [--steps N] [--seconds S]",      \
+      "train a model")                                                                             \
+    X(resume, RESUME, "RUN [--steps N]", "continue a run from its newest checkpoint")              \
+    X(eval, EVAL, "RUN [--eval-data FILE...]", "held-out loss of a run's newest checkpoint")       \
+    X(search, SEARCH, "SPEC [key=value...] --cluster C [--gpus N] [-o FILE.lua]",                  \
+      "the fastest layout that fits, proved, with reasons")                                        \
+    X(place, PLACE, "RUN|LOADS [--ranks N] [-o FILE.lua]",                                         \
+      "experts onto ranks by recorded loads (of a CSV: layer,expert,load[,step]): the busiest gets least") \
+    X(sample, SAMPLE, "RUN [--prompt TEXT] [--bytes N]", "generate from a run's newest checkpoint")
 
-#define X(name, arguments, summary, options) int cmd_##name(int argc, char **argv);
+#define X(name, NAME, arguments, summary) int cmd_##name(int argc, char **argv);
 DRIVER_COMMANDS(X)
 #undef X
 

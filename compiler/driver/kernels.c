@@ -231,28 +231,27 @@ static int lower_and_write(PlanArgs *args, Arena *arena) {
     StagePlans stages;
     int result = plan_args_lower(args, arena, &stages);
     if (result) return result;
-    Kernels kernels = { .plan = stages.plans[0], .arch = args->target + strlen("cuda:"), .dir = args->out,
-                        .arena = arena };
+    Kernels kernels = { .plan = stages.plans[0], .arch = args->target + strlen("cuda:"),
+                        .dir = args->options->kernels_out, .arena = arena };
     Status status = write_kernels(&kernels);
     stage_plans_destroy(&stages);
     return status == OK ? 0 : driver_fail(status);
 }
 
-static Status read_args(PlanArgs *args, Arena *arena, int argc, char **argv) {
-    TRY(plan_args_read(args, ARGS_OF_KERNELS, arena, argc, argv));
+static Status read_args(PlanArgs *args, Options *options, int argc, char **argv) {
+    TRY(plan_args_read(args, FOR_KERNELS, options, argc, argv));
     if (!args->target)
         return status_fail(ERR_ARGUMENT, "no architecture given\n  hint: --arch sm_90a");
-    if (!args->out)
+    if (!options->kernels_out[0])
         return status_fail(ERR_ARGUMENT, "no place for the kernels\n  hint: -o FOLDER");
     return OK;
 }
 
 int cmd_kernels(int argc, char **argv) {
-    Arena *arena = arena_create();
-    if (!arena) return driver_fail(status_fail(ERR_MEMORY, "out of memory"));
+    Options *options = options_create();
     PlanArgs args;
-    Status status = read_args(&args, arena, argc, argv);
-    int result = status == OK ? lower_and_write(&args, arena) : driver_fail(status);
-    arena_destroy(arena);
+    Status status = read_args(&args, options, argc, argv);
+    int result = status == OK ? lower_and_write(&args, options->arena) : driver_fail(status);
+    options_destroy(options);
     return result;
 }

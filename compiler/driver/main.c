@@ -10,10 +10,11 @@
 #include "runtime/train/options.h"
 
 static const struct {
-    const char *name, *arguments, *summary, *options;
+    const char *name, *arguments, *summary;
+    int options; // FOR_
     int (*run)(int argc, char **argv);
 } commands[] = {
-#define X(name, arguments, summary, options) { #name, arguments, summary, options, cmd_##name },
+#define X(name, NAME, arguments, summary) { #name, arguments, summary, FOR_##NAME, cmd_##name },
     DRIVER_COMMANDS(X)
 #undef X
 };
@@ -26,30 +27,17 @@ static void print_usage(FILE *out) {
     fprintf(out, "\n  moec COMMAND --help   options of a command\n  moec --version\n");
 }
 
-static int options_of(const char *command) {
-    static const struct { const char *name; int options; } takers[] = {
-        { "train", FOR_TRAIN | FOR_SPEC },
-        { "resume", FOR_RESUME | FOR_SPEC },
-        { "eval", FOR_EVAL },
-        { "sample", FOR_SAMPLE },
-    };
-    for (int i = 0; i < COUNT_OF(takers); i++)
-        if (!strcmp(takers[i].name, command)) return takers[i].options;
-    return 0;
-}
-
 static int print_help(int command) {
     printf("moec %s %s\n%s\n", commands[command].name, commands[command].arguments,
            commands[command].summary);
     Text text = { 0 };
-    if (options_of(commands[command].name))
-        options_help(options_of(commands[command].name), &text);
-    text_add(&text, commands[command].options);
+    int options = commands[command].options;
+    options_help(options & (FOR_EVAL | FOR_SAMPLE) ? options : options | FOR_SPEC, &text);
     if (strstr(text_cstr(&text), "--layout")) {
         text_add(&text, "\nfields of a layout, commas between (docs/layouts.md)\n");
         layout_help(&text);
     }
-    bool of_run = options_of(commands[command].name) & (FOR_RESUME | FOR_EVAL);
+    bool of_run = options & (FOR_RESUME | FOR_EVAL);
     printf("\noptions [%s]\n%s",
            of_run ? "defaults of a new run; what is not given stays as this run has it"
                   : "defaults",

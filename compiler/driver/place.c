@@ -4,80 +4,25 @@
 // says which experts there are, how large, and where they are now.
 #include "compiler/driver/place.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "compiler/driver/driver.h"
-#include "compiler/spec/spec.h"
+#include "compiler/driver/line.h"
 
 /* The command line ----------------------------------------------------------------------------- */
 
 typedef struct PlaceArgs {
-    const char *source, *layout, *cluster, *out;
-    int64_t ranks, slots, last, layer;
-    double bytes_per_s, flops_per_s;
+    const Options *options;
+    const char *source, *layout, *cluster, *out; // NULL: not given, but for source
 } PlaceArgs;
 
-enum { USUAL_STEPS = 100 };
-
-static Status read_whole(const char *flag, const char *text, int64_t least, int64_t *out) {
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (*end || end == text || errno || value < least || value > LAYOUT_MOST_RANKS)
-        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from %lld to %d, got '%s'", flag,
-                           (long long)least, LAYOUT_MOST_RANKS, text);
-    *out = value;
-    return OK;
-}
-
-static Status read_rate(const char *flag, const char *text, double *out) {
-    char *end;
-    *out = strtod(text, &end);
-    if (end != text && !*end && *out > 0 && isfinite(*out)) return OK;
-    return status_fail(ERR_ARGUMENT, "%s: expected a number above 0, got '%s'", flag, text);
-}
-
-static Status read_flag(PlaceArgs *args, Arena *arena, int argc, char **argv, int *i) {
-    static const char *const flags[] = { "-o",     "--layout", "--ranks",       "--slots",      "--last",
-                                         "--layer", "--cluster", "--bytes-per-s", "--flops-per-s" };
-    const char *flag = argv[*i], *equals = strchr(flag, '='), *value = equals ? equals + 1 : NULL;
-    if (equals) flag = arena_strndup(arena, flag, (size_t)(equals - flag));
-    int which = 0;
-    while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
-    if (which == COUNT_OF(flags)) {
-        const char *near = text_nearest(flag, flags, COUNT_OF(flags));
-        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
-                           near ? "did you mean " : "moec place --help", near ? near : "");
-    }
-    if (!value && ++*i >= argc)
-        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
-    if (!value) value = argv[*i];
-    switch (which) {
-    case 0: args->out = value; return OK;
-    case 1: args->layout = value; return OK;
-    case 2: return read_whole(flag, value, 1, &args->ranks);
-    case 3: return read_whole(flag, value, 1, &args->slots);
-    case 4: return read_whole(flag, value, 0, &args->last);
-    case 5: return read_whole(flag, value, 1, &args->layer);
-    case 6: args->cluster = value; return OK;
-    case 7: return read_rate(flag, value, &args->bytes_per_s);
-    default: return read_rate(flag, value, &args->flops_per_s);
-    }
-}
-
-static Status read_args(PlaceArgs *args, Arena *arena, int argc, char **argv) {
-    *args = (PlaceArgs){ .last = USUAL_STEPS };
-    bool words = false;
-    for (int i = 1; i < argc; i++) {
-        if (!words && !strcmp(argv[i], "--")) words = true;
-        else if (!words && argv[i][0] == '-') TRY(read_flag(args, arena, argc, argv, &i));
-        else if (!args->source) args->source = argv[i];
-        else return status_fail(ERR_ARGUMENT, "unexpected '%s' after %s", argv[i], args->source);
-    }
+static Status read_args(PlaceArgs *args, Options *options, int argc, char **argv) {
+    *args = (PlaceArgs){ .options = options };
+    TRY(line_word(options, FOR_PLACE, argc, argv, &args->source));
+    args->layout = line_text(options->rest);
+    args->cluster = line_text(options->cluster);
+    args->out = line_text(options->placed_out);
     if (args->source && args->out) TRY(driver_lua_name("-o", args->out));
     if (args->source) return driver_apart("-o", args->out, args->source);
     return status_fail(ERR_ARGUMENT, "no RUN or file of loads given\n  hint: moec place runs/tiny");
@@ -166,10 +111,10 @@ static Status read_layout(Place *place, const PlaceArgs *args, const char *of_ru
     Layout *layout = &place->layout;
     if (*text) *layout = layout_single();
     if (*text) TRY(ends_in_lua(text) ? read_lua(place, args->source, text, arena) : layout_parse(text, arena, layout));
-    if (!args->ranks && (args->layout || !place->ranks)) place->ranks = layout->ep;
-    if (args->layout && args->ranks && layout->ep != args->ranks)
+    if (!args->options->place_ranks && (args->layout || !place->ranks)) place->ranks = layout->ep;
+    if (args->layout && args->options->place_ranks && layout->ep != args->options->place_ranks)
         return status_fail(ERR_ARGUMENT, "--ranks %lld and --layout with ep=%d: one of them is too much",
-                           (long long)args->ranks, layout->ep);
+                           (long long)args->options->place_ranks, layout->ep);
     layout->ep = place->ranks;
     if (layout->dp % layout->ep) layout->dp = layout->ep;
     place->edp = layout->dp / layout->ep;
@@ -218,7 +163,7 @@ static Status read_loads(Place *place, const PlaceArgs *args, Arena *arena) {
         char *text;
         size_t bytes;
         TRY(file_read(place->loads, arena, &text, &bytes));
-        TRY(load_parse(place->loads, text, bytes, args->last, arena, &place->load));
+        TRY(load_parse(place->loads, text, bytes, args->options->last, arena, &place->load));
     }
     if (!place->of_run && !place->load.n_steps)
         return status_fail(ERR_INPUT, "%s has no loads", args->source);
@@ -314,18 +259,19 @@ static Status read_cluster(Place *place, const PlaceArgs *args, bool bf16, Arena
         return status_fail(ERR_ARGUMENT, "--cluster %s: %d ranks on %lld devices", args->cluster, place->ranks,
                            (long long)devices);
     const CostMatmul *matmul = &place->cluster->device.matmul[bf16 ? PRECISION_BF16 : PRECISION_FP32];
-    if (!args->flops_per_s) place->flops_per_s = matmul->flop_per_s * matmul->reach * matmul->experts;
+    if (!args->options->flops_per_s) place->flops_per_s = matmul->flop_per_s * matmul->reach * matmul->experts;
     return OK;
 }
 
 static Status read_all(Place *place, const PlaceArgs *args, Arena *arena) {
     struct stat info;
-    Options *options = options_create();
+    const Options *o = args->options;
+    Options *options = options_create(); // the run's
     json_t *record = NULL;
     Status status = OK;
-    *place = (Place){ .source = args->source, .ranks = (int32_t)args->ranks, .slots = (int32_t)args->slots,
-                      .shown = (int32_t)args->layer, .layout = layout_single(), .bytes_per_s = args->bytes_per_s,
-                      .flops_per_s = args->flops_per_s };
+    *place = (Place){ .source = args->source, .ranks = (int32_t)o->place_ranks, .slots = (int32_t)o->place_slots,
+                      .shown = (int32_t)o->place_layer, .layout = layout_single(), .bytes_per_s = o->bytes_per_s,
+                      .flops_per_s = o->flops_per_s };
     place->of_run = stat(args->source, &info) == 0 && S_ISDIR(info.st_mode);
     if (place->of_run) {
         TRY_GOTO(run_read_options(args->source, options, &record), done);
@@ -344,10 +290,11 @@ done:
     return status;
 }
 
-static Status place_experts(int argc, char **argv, Arena *arena) {
+static Status place_experts(int argc, char **argv, Options *options) {
+    Arena *arena = options->arena;
     PlaceArgs args;
     Place place;
-    TRY(read_args(&args, arena, argc, argv));
+    TRY(read_args(&args, options, argc, argv));
     TRY(read_all(&place, &args, arena));
     fill_owners(&place, arena);
     place_all(&place, arena);
@@ -370,8 +317,8 @@ static Status place_experts(int argc, char **argv, Arena *arena) {
 }
 
 int cmd_place(int argc, char **argv) {
-    Arena *arena = arena_create();
-    Status status = place_experts(argc, argv, arena);
-    arena_destroy(arena);
+    Options *options = options_create();
+    Status status = place_experts(argc, argv, options);
+    options_destroy(options);
     return status == OK ? 0 : driver_fail(status);
 }

@@ -157,17 +157,18 @@ static int lower_and_print(PlanArgs *args, Arena *arena) {
     StagePlans stages;
     int result = plan_args_lower(args, arena, &stages);
     if (result) return result;
-    result = args->out ? write_plans(&stages, args->out) : 0;
+    const char *out = args->options->plan_out;
+    result = out[0] ? write_plans(&stages, out) : 0;
     if (!result) print_stages(&stages, args->layout != NULL, arena);
     stage_plans_destroy(&stages);
     return result;
 }
 
 int cmd_plan(int argc, char **argv) {
-    Arena *arena = arena_create();
+    Options *options = options_create();
     PlanArgs args;
-    Status status = plan_args_read(&args, ARGS_OF_PLAN, arena, argc, argv);
-    int result = status == OK ? lower_and_print(&args, arena) : driver_fail(status);
-    arena_destroy(arena);
+    Status status = plan_args_read(&args, FOR_PLAN, options, argc, argv);
+    int result = status == OK ? lower_and_print(&args, options->arena) : driver_fail(status);
+    options_destroy(options);
     return result;
 }

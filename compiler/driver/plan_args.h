@@ -4,27 +4,22 @@
 #define MOEC_DRIVER_PLAN_ARGS_H
 
 #include "compiler/driver/layout.h"
+#include "compiler/driver/line.h"
 #include "compiler/lower/lower.h"
-#include "compiler/spec/spec.h"
-
-enum { ARGS_OF_PLAN = 1, ARGS_OF_KERNELS = 2, ARGS_OF_SIMULATE = 4 };
 
 typedef struct PlanArgs {
-    int command;                      // ARGS_OF_..
-    const char *spec, *out, *dump;
+    int command;                      // FOR_..
+    const Options *options;
+    const char *spec, *dump;
     const char *target;               // NULL: not said
     const char *layout;               // NULL: one rank
     int64_t microbatch, microbatches; // tokens; per step. 0: not said
-    uint8_t precision, recompute, routing;
-    SpecArg *args, *sets;
-    int n_args, n_sets;
-    // Of simulate. NULL: not said.
-    const char *cluster, *trace, *svg, *times;
-    double load;                      // 0: not said
-    bool quick;
+    uint8_t precision, recompute;
+    SpecOptions spec_options;
 } PlanArgs;
 
-Status plan_args_read(PlanArgs *args, int command, Arena *arena, int argc, char **argv);
+// `command`: FOR_PLAN, FOR_KERNELS or FOR_SIMULATE. *args points into options.
+Status plan_args_read(PlanArgs *args, int command, Options *options, int argc, char **argv);
 // The plans of all stages of a layout, in order.
 typedef struct StagePlans {
     Layout layout;

@@ -3,9 +3,9 @@
 // alone.
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "compiler/driver/driver.h"
+#include "compiler/driver/line.h"
 #include "compiler/driver/published.h"
 
 /* OLMo-core 3 ---------------------------------------------------------------------------------- */
@@ -148,32 +148,31 @@ static int olmo_core_3(Bench *bench, bool searches) {
 
 /* The command ---------------------------------------------------------------------------------- */
 
-int cmd_reproduce(int argc, char **argv) {
-    const char *what = NULL, *models = "models", *rows = "tests/search/published.csv";
-    bool brief = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--brief")) {
-            brief = true;
-            continue;
-        }
-        const char **into = !strcmp(argv[i], "--models") ? &models : !strcmp(argv[i], "--rows") ? &rows : NULL;
-        if (into && i + 1 < argc) *into = argv[++i];
-        else if (!into && argv[i][0] != '-' && !what) what = argv[i];
-        else
-            return driver_fail(status_fail(ERR_ARGUMENT, "unexpected '%s'\n  hint: moec reproduce olmo-core-3, or "
-                                                         "moec reproduce published",
-                                           argv[i]));
+static int reproduce(const char *what, const Options *o) {
+    static const char *const known[] = { "olmo-core-3", "published" };
+    bool olmo = what && !strcmp(what, known[0]);
+    if (!olmo && !(what && !strcmp(what, known[1]))) {
+        const char *near = what ? text_nearest(what, known, COUNT_OF(known)) : NULL;
+        return driver_fail(status_fail(ERR_ARGUMENT, "expected olmo-core-3 or published, got %s%s%s\n  hint: %s%s%s",
+                                       what ? "'" : "", what ? what : "nothing", what ? "'" : "",
+                                       near ? "did you mean '" : "moec reproduce published", near ? near : "",
+                                       near ? "'?" : ""));
     }
-    bool olmo = what && !strcmp(what, "olmo-core-3");
-    if (!olmo && !(what && !strcmp(what, "published")))
-        return driver_fail(status_fail(ERR_ARGUMENT, "expected olmo-core-3 or published, got '%s'",
-                                       what ? what : "nothing"));
-    const char *needed = olmo ? models : rows;
-    if (!file_exists(needed) || !file_exists(models))
+    const char *needed = olmo ? o->models : o->rows;
+    if (!file_exists(needed) || !file_exists(o->models))
         return driver_fail(status_fail(ERR_INPUT, "cannot find %s\n  hint: run it where moec's sources are, or say where "
-                                                  "with --models and --rows", file_exists(needed) ? models : needed));
-    Bench *bench = bench_create(models);
-    int result = olmo ? olmo_core_3(bench, !brief) : published_print(bench, rows);
+                                                  "with --models and --rows", file_exists(needed) ? o->models : needed));
+    Bench *bench = bench_create(o->models);
+    int result = olmo ? olmo_core_3(bench, !o->brief) : published_print(bench, o->rows);
     bench_destroy(bench);
+    return result;
+}
+
+int cmd_reproduce(int argc, char **argv) {
+    Options *options = options_create();
+    const char *what;
+    Status status = line_word(options, FOR_REPRODUCE, argc, argv, &what);
+    int result = status == OK ? reproduce(what, options) : driver_fail(status);
+    options_destroy(options);
     return result;
 }

@@ -2,7 +2,6 @@
 // `moec search SPEC --cluster C`: the fastest layout that fits, proved, with reasons.
 #include "compiler/driver/search.h"
 
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,24 +9,6 @@
 #include <unistd.h>
 
 /* The command line ----------------------------------------------------------------------------- */
-
-static Status read_count(const char *flag, const char *text, int64_t most, int64_t *out) {
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    if (*end || end == text || errno || value < 1 || value > most)
-        return status_fail(ERR_ARGUMENT, "%s: expected a whole number from 1 to %lld, got '%s'", flag,
-                           (long long)most, text);
-    *out = value;
-    return OK;
-}
-
-static Status read_number(const char *flag, const char *text, double *out) {
-    char *end;
-    *out = strtod(text, &end);
-    if (end != text && !*end && *out > 0 && isfinite(*out)) return OK;
-    return status_fail(ERR_ARGUMENT, "%s: expected a number above 0, got '%s'", flag, text);
-}
 
 // "1.25,dropless"
 static Status read_capacities(HuntArgs *args, Arena *arena, const char *flag, const char *text) {
@@ -43,81 +24,21 @@ static Status read_capacities(HuntArgs *args, Arena *arena, const char *flag, co
     return status_fail(ERR_ARGUMENT, "%s: expected numbers or dropless, got '%s'", flag, text);
 }
 
-static Status read_word(const char *flag, const char *text, const char *const *words, int n, uint8_t first,
-                        uint8_t *out) {
-    for (int i = 0; i < n; i++) {
-        if (strcmp(words[i], text)) continue;
-        *out = (uint8_t)(first + i);
-        return OK;
-    }
-    const char *near = text_nearest(text, words, n);
-    return status_fail(ERR_ARGUMENT, "%s: expected %s, %s or %s, got '%s'%s%s", flag, words[0], words[1],
-                       words[2], text, near ? "\n  hint: did you mean " : "", near ? near : "");
-}
-
-static Status take_flag(HuntArgs *args, Arena *arena, const char *flag, const char *value, int which) {
-    static const char *const precisions[] = { "fp32", "bf16", "mxfp8" };
-    static const char *const routings[] = { "learned", "uniform", "random" };
-    const char *equals = strchr(value, '=');
-    switch (which) {
-    case 0: args->cluster = value; return OK;
-    case 1: return read_count(flag, value, LAYOUT_MOST_RANKS, &args->gpus);
-    case 2: return read_count(flag, value, INT64_MAX / 2, &args->tokens);
-    case 3: return read_count(flag, value, HUNT_KEPT, &args->top);
-    case 4: args->layout = value; return OK;
-    case 5: args->out = value; return OK;
-    case 6: return read_number(flag, value, &args->memory_gib);
-    case 7: return read_word(flag, value, precisions, 3, PRECISION_FP32, &args->precision);
-    case 8: return read_word(flag, value, routings, 3, ROUTING_LEARNED, &args->routing);
-    case 9: return read_capacities(args, arena, flag, value);
-    default:
-        if (!equals) return status_fail(ERR_ARGUMENT, "--set: expected ADDRESS.FIELD=VALUE, got '%s'", value);
-        args->sets[args->n_sets++] =
-            (SpecArg){ arena_strndup(arena, value, (size_t)(equals - value)), equals + 1 };
-        return OK;
-    }
-}
-
-static Status read_flag(HuntArgs *args, Arena *arena, int argc, char **argv, int *i) {
-    static const char *const flags[] = { "--cluster", "--gpus",      "--tokens",  "--top",      "--layout", "-o",
-                                         "--memory",  "--precision", "--routing", "--capacity", "--set",    "--brief" };
-    const char *flag = argv[*i], *equals = !strncmp(flag, "--", 2) ? strchr(flag, '=') : NULL;
-    const char *value = equals ? equals + 1 : NULL;
-    if (equals) flag = arena_strndup(arena, flag, (size_t)(equals - flag));
-    int which = 0;
-    while (which < COUNT_OF(flags) && strcmp(flags[which], flag)) which++;
-    if (which == COUNT_OF(flags)) {
-        const char *near = text_nearest(flag, flags, COUNT_OF(flags));
-        return status_fail(ERR_ARGUMENT, "unknown option '%s'\n  hint: %s%s", flag,
-                           near ? "did you mean " : "moec search --help", near ? near : "");
-    }
-    if (which == COUNT_OF(flags) - 1) {
-        args->brief = true;
-        return value ? status_fail(ERR_ARGUMENT, "--brief: expected no value, got '%s'", value) : OK;
-    }
-    if (!value && ++*i >= argc)
-        return status_fail(ERR_ARGUMENT, "%s: expected a value after it, got nothing", flag);
-    return take_flag(args, arena, flag, value ? value : argv[*i], which);
-}
-
-static Status read_args(HuntArgs *args, Arena *arena, int argc, char **argv) {
-    *args = (HuntArgs){ .top = 5, .args = ARENA_ARRAY(arena, SpecArg, argc),
-                        .sets = ARENA_ARRAY(arena, SpecArg, argc) };
-    bool words = false;
-    for (int i = 1; i < argc; i++) {
-        const char *equals = strchr(argv[i], '=');
-        if (!words && !strcmp(argv[i], "--")) words = true;
-        else if (!words && argv[i][0] == '-') TRY(read_flag(args, arena, argc, argv, &i));
-        else if (!args->spec) args->spec = argv[i];
-        else if (!equals || equals == argv[i])
-            return status_fail(ERR_ARGUMENT, "unexpected '%s': after SPEC come key=value arguments of the spec",
-                               argv[i]);
-        else
-            args->args[args->n_args++] =
-                (SpecArg){ arena_strndup(arena, argv[i], (size_t)(equals - argv[i])), equals + 1 };
-    }
-    if (!args->spec) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec search models/tiny.lua --cluster h100x8");
+static Status read_args(HuntArgs *args, Options *options, int argc, char **argv) {
+    *args = (HuntArgs){ .options = options };
+    TRY(line_spec(options, FOR_SEARCH, argc, argv, "search models/tiny.lua --cluster h100x8", &args->spec,
+                  &args->spec_options));
+    args->cluster = line_text(options->cluster);
+    args->layout = line_text(options->why_not);
+    args->out = line_text(options->best_out);
+    args->gpus = options->gpus;
+    args->tokens = options->step_tokens;
+    args->top = options->top;
+    args->memory_gib = options->memory_gib;
+    args->precision = line_precision(options, OPT_costed);
+    args->brief = options->brief;
     if (!args->cluster) return status_fail(ERR_ARGUMENT, "no --cluster given\n  hint: --cluster h100x8, or a file of Lua");
+    if (options->given[OPT_capacities]) TRY(read_capacities(args, options->arena, "--capacity", options->capacities));
     if (!args->out) return OK;
     TRY(driver_lua_name("-o", args->out));
     TRY(driver_writable(args->out));
@@ -156,8 +77,8 @@ int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bar
     if (!out->costs) return driver_refuse(h->model);
     // Weights and gradients cross beside compute; rows are waited for.
     out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = cost_stack_moec,
-                            .routing = h->args->routing == ROUTING_UNIFORM  ? COST_UNIFORM
-                                       : h->args->routing == ROUTING_RANDOM ? COST_RANDOM
+                            .routing = h->args->spec_options.routing == ROUTING_UNIFORM  ? COST_UNIFORM
+                                       : h->args->spec_options.routing == ROUTING_RANDOM ? COST_RANDOM
                                                                             : COST_LEARNED,
                             .load = load, .params_hidden = 1 };
     Status status = costed_start(&out->costed, &out->profile);
@@ -200,12 +121,12 @@ static Status fill_space(Hunt *h, const CostCluster *cluster) {
 
 // --layout, before anything takes time. Read for a model of its own: what a file says of precision is not of
 // the model that is searched.
-static int read_named(Hunt *h, const SpecOptions *options) {
+static int read_named(Hunt *h) {
     LayoutArgs args = { .text = h->args->layout, .ranks = h->space.ranks, .devices = true,
                         .batch = h->space.sequences * h->model->sequence };
     Text error = { 0 };
     int32_t microbatches;
-    Model *model = spec_load(h->args->spec, options, &error);
+    Model *model = spec_load(h->args->spec, &h->args->spec_options, &error);
     if (!model) driver_say(text_cstr(&error));
     text_finish(&error);
     int result = model ? driver_layout(&args, model, h->arena, &h->named, &microbatches) : status_exit(ERR_INPUT);
@@ -324,13 +245,13 @@ static void choose_unit(Hunt *h) {
     h->units = step_s >= 0.1 ? 1 : step_s >= 1e-4 ? 1e3 : 1e6;
 }
 
-static int search_model(Hunt *h, const SpecOptions *options) {
+static int search_model(Hunt *h) {
     CostCluster cluster;
     int result = load_cluster(h->args, h->arena, &cluster);
     if (result) return result;
     Status status = fill_space(h, &cluster);
     if (status != OK) return driver_fail(status);
-    if (h->args->layout) result = read_named(h, options);
+    if (h->args->layout) result = read_named(h);
     if (result) return result;
     double began = time_seconds();
     result = hunt_ground(h, &cluster, 1, false, &h->at);
@@ -346,19 +267,17 @@ static int search_model(Hunt *h, const SpecOptions *options) {
 
 int cmd_search(int argc, char **argv) {
     HuntArgs args;
-    Arena *arena = arena_create();
-    Status status = read_args(&args, arena, argc, argv);
+    Options *options = options_create();
+    Status status = read_args(&args, options, argc, argv);
     int result = status == OK ? 0 : driver_fail(status);
     if (!result) {
-        SpecOptions options = { .args = args.args, .n_args = args.n_args, .routing = args.routing,
-                                .sets = args.sets, .n_sets = args.n_sets };
         Text error = { 0 };
-        Hunt h = { .args = &args, .arena = arena, .model = spec_load(args.spec, &options, &error) };
+        Hunt h = { .args = &args, .arena = options->arena, .model = spec_load(args.spec, &args.spec_options, &error) };
         if (!h.model) driver_say(text_cstr(&error));
         text_finish(&error);
-        result = h.model ? search_model(&h, &options) : status_exit(ERR_INPUT);
+        result = h.model ? search_model(&h) : status_exit(ERR_INPUT);
         model_destroy(h.model);
     }
-    arena_destroy(arena);
+    options_destroy(options);
     return result;
 }

@@ -5,20 +5,21 @@
 
 #include "compiler/driver/driver.h"
 #include "compiler/driver/layout.h"
+#include "compiler/driver/line.h"
 #include "compiler/search/costed.h"
 #include "compiler/search/profile.h"
 #include "compiler/search/search.h"
-#include "compiler/spec/spec.h"
 
 enum { HUNT_KEPT = 64 /* layouts that are looked at again */, HUNT_STEPS = 12 /* of memory */ };
 
 typedef struct HuntArgs {
+    const Options *options;
     const char *spec, *cluster, *layout, *out;
     int64_t gpus, tokens, top;  // 0: not said
     double memory_gib;          // of a device; 0: the cluster's
-    uint8_t precision, routing; // Precision, PRECISION_OPEN until the cluster is known; Routing
+    uint8_t precision;          // Precision, PRECISION_OPEN until the cluster is known
     double capacities[SEARCH_MOST_LISTED]; int32_t n_capacities;
-    SpecArg *args, *sets; int n_args, n_sets;
+    SpecOptions spec_options;
     bool brief;                 // without what takes further searches
 } HuntArgs;
 

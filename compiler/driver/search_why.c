@@ -193,7 +193,7 @@ void hunt_binding(Hunt *h, Text *out) {
     double more = say_memory(h, step, out);
     say_memory(h, -step, out);
     say_links(h, out);
-    if (h->at.costs->experts > 0 && h->args->routing != ROUTING_UNIFORM) {
+    if (h->at.costs->experts > 0 && h->args->spec_options.routing != ROUTING_UNIFORM) {
         say_ground(h, "experts' loads even", &h->at.cluster, 0, out);
         say_ground(h, "twice the imbalance", &h->at.cluster, 2, out);
     }

@@ -15,6 +15,7 @@ enum { SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
 
 typedef struct Simulation {
     PlanArgs args;
+    const char *trace, *svg, *times; // files; NULL: not asked for
     Arena *arena;
     StagePlans stages;
     int32_t n;               // stages
@@ -38,7 +39,7 @@ static bool ends_in(const char *text, const char *end) {
 
 static int read_plans(Simulation *s) {
     const PlanArgs *a = &s->args;
-    if (a->layout || a->target || a->microbatch || a->microbatches || a->n_args || a->n_sets)
+    if (a->layout || a->target || a->microbatch || a->microbatches || a->spec_options.n_args || a->spec_options.n_sets)
         return driver_fail(status_fail(ERR_ARGUMENT,
                                        "%s is a plan, which has decided how it runs\n"
                                        "  hint: give its spec to simulate it otherwise", a->spec));
@@ -57,7 +58,7 @@ static int read_plans(Simulation *s) {
 }
 
 static const char *cluster_name(const PlanArgs *args, Arena *arena, int32_t ranks) {
-    const char *name = args->cluster ? args->cluster : "cpu", *digits = name + strlen(name);
+    const char *given = args->options->cluster, *name = given[0] ? given : "cpu", *digits = name + strlen(name);
     if (ends_in(name, ".lua")) return name;
     while (digits > name && digits[-1] >= '0' && digits[-1] <= '9') digits--;
     // "rtx4090" has no count yet.
@@ -81,7 +82,7 @@ int simulate_cluster(const PlanArgs *args, Arena *arena, int32_t ranks, CostClus
 // Kernels are made for the machine's GPUs, unless somebody says otherwise.
 static int make_plans(Simulation *s) {
     bool spec = ends_in(s->args.spec, ".lua");
-    if (spec && s->args.cluster && !s->args.target) {
+    if (spec && s->args.options->cluster[0] && !s->args.target) {
         int result = simulate_cluster(&s->args, s->arena, 1, &s->cluster); // only its device counts yet
         if (result) return result;
         const char *arch = s->cluster.device.arch;
@@ -92,7 +93,7 @@ static int make_plans(Simulation *s) {
     if (result) return result;
     s->n = s->stages.layout.pp;
     s->plans = (const Plan *const *)s->stages.plans;
-    if (!s->args.cluster && strcmp(s->plans[0]->target, "cpu"))
+    if (!s->args.options->cluster[0] && strcmp(s->plans[0]->target, "cpu"))
         return driver_fail(status_fail(ERR_ARGUMENT, "no --cluster given, and the plan is for %s\n  hint: --cluster h100, or "
                                                      "another of dsl/hardware.lua", s->plans[0]->target));
     return simulate_cluster(&s->args, s->arena, plan_ranks(s->plans[0]), &s->cluster);
@@ -121,20 +122,20 @@ static int find_seconds(Simulation *s) {
         const PlanProgram *step = plan_program(s->plans[i], "step");
         if (!step) return 0; // sim_stages says so
         s->seconds[i] = sim_seconds(s->plans[i], step, &s->cluster, s->arena);
-        if (s->args.times) use_measured(s, i, step);
+        if (s->times) use_measured(s, i, step);
     }
-    if (!s->args.times || s->found) return 0;
+    if (!s->times || s->found) return 0;
     return driver_fail(status_fail(ERR_INPUT,
                                    "--times %s has none of this plan's kernels\n"
                                    "  hint: it must be of the same model, microbatch, precision and machine",
-                                   s->args.times));
+                                   s->times));
 }
 
 // Of the busiest rank over the mean: as asked for, as measured, or as the routing lets expect. Rows beyond what
 // experts have room for are dropped.
 static double find_load(const Simulation *s) {
-    if (s->args.load > 0) return s->args.load;
-    if (s->args.times) return s->measured.load;
+    if (s->args.options->load > 0) return s->args.options->load;
+    if (s->times) return s->measured.load;
     double load = 1;
     for (int32_t i = 0; i < s->n; i++) {
         const PlanProgram *step = plan_program(s->plans[i], "step");
@@ -143,7 +144,7 @@ static double find_load(const Simulation *s) {
             const CostRows *rows = &launches[k].rows;
             if (rows->tokens <= 0) continue;
             double ranks = plan_group_size(s->plans[i], (PlanGroup)launches[k].group);
-            double expected = cost_imbalance((CostRouting)s->args.routing, rows->tokens * ranks, rows->top_k,
+            double expected = cost_imbalance((CostRouting)s->args.spec_options.routing, rows->tokens * ranks, rows->top_k,
                                              rows->experts, ranks);
             load = fmax(load, launches[k].room > 0 ? fmin(expected, launches[k].room) : expected);
         }
@@ -182,7 +183,7 @@ static void print_evidence(const Simulation *s) {
            cost_evidence_name[d->evidence[0]]);
     for (int32_t i = 0; i < s->cluster.n_links && plan_ranks(s->plans[0]) > 1; i++)
         printf(", link %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
-    if (s->args.times) printf("; %d of %d kernels: %s", s->found, s->found + s->missed, s->args.times);
+    if (s->times) printf("; %d of %d kernels: %s", s->found, s->found + s->missed, s->times);
     printf("\n");
 }
 
@@ -253,7 +254,7 @@ static Status write_trace(const Simulation *s) {
         text_add_n(&text, s->measured.lines, s->measured.n_lines);
     }
     trace_close(&text);
-    Status status = file_write_atomic(s->args.trace, text_cstr(&text), text.bytes);
+    Status status = file_write_atomic(s->trace, text_cstr(&text), text.bytes);
     text_finish(&text);
     return status;
 }
@@ -262,7 +263,7 @@ static Status write_svg(const Simulation *s) {
     Text text = { 0 };
     sim_picture_svg(&s->picture, &s->sim,
                     arena_printf(s->arena, "%s: %.3f ms", title(s), (double)s->sim.step_ps * 1e-9), &text);
-    Status status = file_write_atomic(s->args.svg, text_cstr(&text), text.bytes);
+    Status status = file_write_atomic(s->svg, text_cstr(&text), text.bytes);
     text_finish(&text);
     return status;
 }
@@ -278,26 +279,31 @@ static Status run(Simulation *s) {
     TRY(simulate(s->ops, s->n, &options, s->arena, &s->sim));
     sim_picture_end(&s->picture, &s->sim);
     print_step(s);
-    if (s->args.times) print_comparison(s);
-    if (s->args.trace) TRY(write_trace(s));
-    return s->args.svg ? write_svg(s) : OK;
+    if (s->times) print_comparison(s);
+    if (s->trace) TRY(write_trace(s));
+    return s->svg ? write_svg(s) : OK;
 }
 
 static int simulate_args(Simulation *s) {
-    const PlanArgs *a = &s->args;
-    const char *const needed[] = { a->spec, a->times, a->cluster };
-    Status apart = driver_apart("--svg", a->svg, a->trace);
+    const Options *o = s->args.options;
+    s->trace = line_text(o->picture);
+    s->svg = line_text(o->svg);
+    s->times = line_text(o->times);
+    if (o->load > 0 && o->load < 1)
+        return driver_fail(status_fail(ERR_ARGUMENT, "--load is %g, expected at least 1: the busiest rank over the mean", o->load));
+    const char *const needed[] = { s->args.spec, s->times, line_text(o->cluster) };
+    Status apart = driver_apart("--svg", s->svg, s->trace);
     for (int i = 0; i < COUNT_OF(needed) && apart == OK; i++) {
-        apart = driver_apart("--svg", a->svg, needed[i]);
-        if (apart == OK) apart = driver_apart("--trace", a->trace, needed[i]);
+        apart = driver_apart("--svg", s->svg, needed[i]);
+        if (apart == OK) apart = driver_apart("--trace", s->trace, needed[i]);
     }
-    if (apart == OK && a->trace) apart = trace_may_replace(a->trace);
+    if (apart == OK && s->trace) apart = trace_may_replace(s->trace);
     if (apart != OK) return driver_fail(apart);
-    if (s->args.quick) return simulate_quick(&s->args, s->arena);
+    if (o->quick) return simulate_quick(&s->args, s->arena);
     if (s->args.precision == PRECISION_MXFP8)
         return driver_fail(status_fail(ERR_ARGUMENT, "--precision mxfp8: no plan has it yet\n"
                                                      "  hint: --quick simulates what it would cost"));
-    Status status = s->args.times ? measured_read(s->args.times, s->arena, &s->measured) : OK;
+    Status status = s->times ? measured_read(s->times, s->arena, &s->measured) : OK;
     if (status != OK) return driver_fail(status);
     int result = make_plans(s);
     if (!result) result = find_seconds(s);
@@ -310,9 +316,10 @@ static int simulate_args(Simulation *s) {
 }
 
 int cmd_simulate(int argc, char **argv) {
-    Simulation s = { .arena = arena_create() };
-    Status status = plan_args_read(&s.args, ARGS_OF_SIMULATE, s.arena, argc, argv);
+    Options *options = options_create();
+    Simulation s = { .arena = options->arena };
+    Status status = plan_args_read(&s.args, FOR_SIMULATE, options, argc, argv);
     int result = status == OK ? simulate_args(&s) : driver_fail(status);
-    arena_destroy(s.arena);
+    options_destroy(options);
     return result;
 }

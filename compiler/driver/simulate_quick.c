@@ -44,7 +44,7 @@ static Status run(Quick *q, const CostProfile *profile) {
                                         .transport = l->transport,
                                         .params = l->params,
                                         .expert_params = l->expert_params,
-                                        .routing = (uint8_t)q->args->routing,
+                                        .routing = (uint8_t)q->args->spec_options.routing,
                                         .capacity = l->capacity },
                             .pp = l->pp,
                             .dp = l->dp,
@@ -91,17 +91,16 @@ static int simulate_model(Quick *q) {
 }
 
 int simulate_quick(PlanArgs *args, Arena *arena) {
-    if (args->trace || args->svg || args->times || args->target || args->load > 0)
+    const Options *o = args->options;
+    if (o->given[OPT_picture] || o->given[OPT_svg] || o->given[OPT_times] || args->target || o->load > 0)
         return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --trace, --svg, --times, --target and "
                                                      "--load need plans\n  hint: without --quick"));
     size_t n = strlen(args->spec);
     if (n < 4 || strcmp(args->spec + n - 4, ".lua"))
         return driver_fail(status_fail(ERR_ARGUMENT, "--quick: expected a SPEC, a file of Lua that ends in .lua, got '%s'\n"
                                                      "  hint: a saved plan is simulated without --quick", args->spec));
-    SpecOptions options = { .args = args->args, .n_args = args->n_args, .routing = args->routing, .sets = args->sets,
-                            .n_sets = args->n_sets };
     Text error = { 0 };
-    Quick q = { .args = args, .arena = arena, .model = spec_load(args->spec, &options, &error) };
+    Quick q = { .args = args, .arena = arena, .model = spec_load(args->spec, &args->spec_options, &error) };
     if (!q.model) driver_say(text_cstr(&error));
     text_finish(&error);
     int result = q.model ? simulate_model(&q) : status_exit(ERR_INPUT);

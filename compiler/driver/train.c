@@ -7,44 +7,10 @@
 #include <stdio.h>
 
 #include "compiler/driver/layout.h"
+#include "compiler/driver/line.h"
 #include "compiler/lower/lower.h"
 #include "compiler/spec/spec.h"
 #include "runtime/train/train.h"
-
-// SPEC [key=value...]
-static Status read_words(Options *options, const char **words, int n, const char **spec,
-                         SpecArg **args) {
-    if (!n)
-        return status_fail(
-            ERR_ARGUMENT,
-            "no SPEC given\n  hint: moec train models/tiny.lua --data FILE --out RUN");
-    *spec = words[0];
-    *args = ARENA_ARRAY(options->arena, SpecArg, n);
-    for (int i = 1; i < n; i++) {
-        const char *equals = strchr(words[i], '=');
-        if (!equals || equals == words[i])
-            return status_fail(
-                ERR_ARGUMENT,
-                "unexpected '%s': after SPEC come key=value arguments of the spec, then options",
-                words[i]);
-        (*args)[i - 1] =
-            (SpecArg){ arena_strndup(options->arena, words[i], (size_t)(equals - words[i])),
-                       equals + 1 };
-    }
-    return OK;
-}
-
-// The --set that are not the table's.
-static const SpecArg *spec_sets(Options *options) {
-    const OptionFiles *texts = &options->spec_sets;
-    SpecArg *sets = ARENA_ARRAY(options->arena, SpecArg, texts->n + 1);
-    for (int i = 0; i < texts->n; i++) {
-        size_t n = strcspn(texts->at[i], "=");
-        sets[i] =
-            (SpecArg){ arena_strndup(options->arena, texts->at[i], n), texts->at[i] + n + 1 };
-    }
-    return sets;
-}
 
 static json_t *pairs(const SpecArg *args, int n) {
     json_t *object = json_object();
@@ -85,16 +51,12 @@ static Status choose_batch(Options *options, int64_t sequence) {
     return OK;
 }
 
-static const uint8_t policies[] = { [CHOICE_CHEAP] = RECOMPUTE_CHEAP,
-                                    [CHOICE_NONE] = RECOMPUTE_NONE,
-                                    [CHOICE_BLOCK] = RECOMPUTE_BLOCK };
-
 // What the options say of ranks and microbatches becomes *training; *layout is where its layout is, if it
 // has one. Returns the exit status.
 static int choose_layout(Model *model, Options *options, int ranks, Layout *layout,
                          LowerOptions *training) {
     int32_t n = 0;
-    training->recompute = policies[options->recompute];
+    training->recompute = (uint8_t)options->recompute;
     if (options->layout[0]) {
         LayoutArgs args = { .text = options->layout,
                             .ranks = ranks,
@@ -187,13 +149,6 @@ static Model *load(const char *spec, const SpecOptions *options) {
     return model;
 }
 
-static Routing routing_of(const Options *options) {
-    static const Routing routings[] = { [CHOICE_LEARNED] = ROUTING_LEARNED,
-                                        [CHOICE_UNIFORM] = ROUTING_UNIFORM,
-                                        [CHOICE_RANDOM] = ROUTING_RANDOM };
-    return routings[options->routing];
-}
-
 // What `make` did on all ranks. With several, they print nothing meanwhile.
 static Status together(Command *command, int (*make)(void *user), void *user) {
     Comm *comm = command->comm;
@@ -224,23 +179,13 @@ typedef struct Training {
 
 static Status read_command(Training *t) {
     Options *options = t->options;
-    const char **words = ARENA_ARRAY(options->arena, const char *, t->argc);
-    int n;
-    SpecArg *args = NULL;
-    options->takes_spec_sets = true;
-    TRY(options_parse(options, FOR_TRAIN, t->argc, t->argv, words, &n));
-    TRY(read_words(options, words, n, &t->spec, &args));
+    TRY(line_spec(options, FOR_TRAIN, t->argc, t->argv, "train models/tiny.lua --data FILE --out RUN", &t->spec,
+                  &t->spec_options));
     if (!options->out[0])
         return status_fail(ERR_ARGUMENT, "no place for the run\n  hint: --out FOLDER");
     if (!options->data.n)
         return status_fail(ERR_ARGUMENT, "no training data\n  hint: --data FILE...");
-    TRY(schedule_check(options));
-    t->spec_options = (SpecOptions){ .args = args,
-                                     .n_args = n - 1,
-                                     .routing = routing_of(options),
-                                     .sets = spec_sets(options),
-                                     .n_sets = options->spec_sets.n };
-    return OK;
+    return schedule_check(options);
 }
 
 // The model, and this rank's plans.
@@ -311,7 +256,7 @@ static Status find_spec(const char *run, Options *options, const char **spec, Sp
     const char *name = json_string_value(json_object_get(origin, "spec"));
     const char *slash = name ? strrchr(name, '/') : NULL;
     *spec = arena_printf(options->arena, "%s/spec/%s", run, slash ? slash + 1 : name ? name : "");
-    *out = (SpecOptions){ .routing = routing_of(options) };
+    *out = (SpecOptions){ .routing = line_routing(options) };
     out->args = read_pairs(options->arena, json_object_get(origin, "arguments"), &out->n_args);
     out->sets = read_pairs(options->arena, json_object_get(origin, "set"), &out->n_sets);
     json_decref(record);

@@ -173,7 +173,11 @@ void options_print(const Options *options, OptionId id, Text *out) {
 
 /* The command line ----------------------------------------------------------------------------- */
 
-static const char *const command_names[] = { "train", "resume", "eval", "sample" };
+static const char *const command_names[] = {
+#define X(NAME, name) #name,
+    OPTION_COMMANDS(X)
+#undef X
+};
 
 static const char *command_name(int command) {
     for (int i = 0; i < COUNT_OF(command_names); i++)
@@ -195,7 +199,7 @@ static Status unknown_flag(int command, const char *flag) {
     words[n++] = "--set";
     for (int i = 0; i < N_OPTIONS; i++) {
         if (option_info[i].commands & command) words[n++] = option_info[i].flag;
-        else if (!strcmp(option_info[i].flag, flag) && command == FOR_RESUME)
+        else if (!strcmp(option_info[i].flag, flag) && command == FOR_RESUME && (option_info[i].commands & FOR_TRAIN))
             return status_fail(ERR_ARGUMENT,
                                "%s is fixed for the life of a run\n  hint: start another run with "
                                "'moec train' to change it",
@@ -230,10 +234,9 @@ static bool is_group(const char *path) {
 static Status set_path(Options *options, int command, const char *text, bool *seen) {
     const char *equals = strchr(text, '=');
     if (!equals)
-        return status_fail(ERR_ARGUMENT,
-                           "--set is given '%s', expected path=value\n  hint: for example "
-                           "--set optim.lr=0.001",
-                           text);
+        return status_fail(ERR_ARGUMENT, "--set is given '%s', expected path=value\n  hint: for example --set %s", text,
+                           options->takes_spec_sets && command != FOR_TRAIN ? "layers.*.ffn.router.balance_loss=0"
+                                                                            : "optim.lr=0.001");
     char *path = arena_strndup(options->arena, text, (size_t)(equals - text));
     const char *paths[N_OPTIONS];
     int n = 0;
@@ -263,7 +266,7 @@ static void add_placeholder(const OptionInfo *info, Text *out) {
     text_add(out, " ");
     if (info->kind == OPTION_FILES) text_add(out, "FILE...");
     else if (!info->unit[0]) text_add(out, "X");
-    else if (info->kind == OPTION_CHOICE || strpbrk(info->unit, "/|")) text_add(out, info->unit);
+    else if (info->kind == OPTION_CHOICE || strpbrk(info->unit, "/|.")) text_add(out, info->unit);
     else
         for (const char *c = info->unit; *c; c++)
             text_printf(out, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
@@ -289,12 +292,11 @@ Status options_parse(Options *options, int command, int argc, char **argv, const
             while (++i < argc) words[(*n_words)++] = argv[i];
             break;
         }
-        if (strncmp(word, "--", 2)) {
-            if (word[0] == '-' && word[1]) return unknown_flag(command, word);
+        if (word[0] != '-' || !word[1]) {
             words[(*n_words)++] = word;
             continue;
         }
-        size_t n = strcspn(word, "=");
+        size_t n = word[1] == '-' ? strcspn(word, "=") : strlen(word);
         const char *flag = word[n] ? arena_strndup(options->arena, word, n) : word;
         const char *value = word[n] ? word + n + 1 : NULL;
         bool is_set = !strcmp(flag, "--set");
@@ -343,6 +345,7 @@ static void print_default(const OptionInfo *info, Text *out) {
 }
 
 enum { HELP_COLUMN = 39, HELP_WIDTH = 100 };
+enum { FOR_BLOCKS = FOR_TRAIN | FOR_CHECK | FOR_PLANS | FOR_SEARCH }; // what reads a spec anew
 
 // The words of `text` from HELP_COLUMN on, in lines that fit. `left` stands before the first, or on
 // a line of its own where it is too long.
@@ -379,17 +382,25 @@ void options_help(int command, Text *out) {
         text_finish(&left);
         text_finish(&right);
     }
+    bool trains = command & (FOR_TRAIN | FOR_RESUME);
     print_paragraph("--set PATH=VALUE",
-                    "an option by its path, for example optim.lr=0.001; docs/options.md has them",
+                    trains ? "an option by its path, for example optim.lr=0.001; docs/options.md has them"
+                           : "an option by its path; docs/options.md has them",
                     out);
+    if (command & FOR_SPEC && command & FOR_BLOCKS)
+        print_paragraph("--set ADDRESS.FIELD=VALUE",
+                        "a field of the spec's blocks, for example layers.*.ffn.router.balance_loss=0", out);
 }
 
 void options_reference(Text *out) {
-    text_add(out,
-             "| option | path | default | bounds | unit | meaning |\n|---|---|---|---|---|---|\n");
+    text_add(out, "| option | commands | path | default | bounds | unit | meaning |\n|---|---|---|---|---|---|---|\n");
     for (int i = 0; i < N_OPTIONS; i++) {
         const OptionInfo *info = &option_info[i];
-        text_printf(out, "| `%s` | `%s` | %s | ", info->flag, info->path, info->initial);
+        text_printf(out, "| `%s` | ", info->flag);
+        int n = 0;
+        for (int k = 0; k < N_OPTION_COMMANDS; k++)
+            if (info->commands >> k & 1) text_printf(out, "%s%s", n++ ? ", " : "", command_names[k]);
+        text_printf(out, " | `%s` | %s | ", info->path, info->initial);
         if (info->kind == OPTION_INT || info->kind == OPTION_REAL)
             text_printf(out, "%g to %g", info->lowest, info->highest);
         text_add(out, " | ");

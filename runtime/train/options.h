@@ -12,12 +12,28 @@
 
 #include "runtime/base/base.h"
 
-// The commands that take an option. RECORD: part of a run's record. CHANGE: `resume` may change it;
-// other recorded ones decide the order of data or the meaning of the state, so they are fixed.
+// The commands that take an option, in this order in messages and on the page. RECORD: part of a run's record.
+// CHANGE: `resume` may change it; other recorded ones decide the order of data or the meaning of the state, so they
+// are fixed. PLANS: what lowers a spec without training it.
+#define OPTION_COMMANDS(X)                                                                         \
+    X(TRAIN, train) X(RESUME, resume) X(EVAL, eval) X(SAMPLE, sample) X(CHECK, check) X(PLAN, plan) \
+    X(KERNELS, kernels) X(SIMULATE, simulate) X(SEARCH, search) X(PLACE, place)                    \
+    X(CALIBRATE, calibrate) X(REPRODUCE, reproduce)
 enum {
-    FOR_TRAIN = 1, FOR_RESUME = 2, FOR_EVAL = 4, FOR_SAMPLE = 8, FOR_COMMANDS = 15, FOR_RECORD = 16,
-    FOR_SPEC = 32, // only where a spec is lowered: a saved plan has decided it
+#define X(NAME, name) BIT_OF_##NAME,
+    OPTION_COMMANDS(X)
+#undef X
+    N_OPTION_COMMANDS
+};
+enum {
+#define X(NAME, name) FOR_##NAME = 1 << BIT_OF_##NAME,
+    OPTION_COMMANDS(X)
+#undef X
+    FOR_COMMANDS = (1 << N_OPTION_COMMANDS) - 1,
+    FOR_RECORD = 1 << N_OPTION_COMMANDS,
+    FOR_SPEC = FOR_RECORD << 1, // only where a spec is lowered: a saved plan has decided it
     FOR_FIXED = FOR_TRAIN | FOR_RECORD, FOR_CHANGE = FOR_TRAIN | FOR_RESUME | FOR_RECORD,
+    FOR_PLANS = FOR_PLAN | FOR_KERNELS | FOR_SIMULATE,
 };
 
 #define OPTION_MAX_INT 9007199254740992.0 /* 2^53: bounds are doubles */
@@ -44,21 +60,21 @@ enum {
     X(INT, batch, "train.batch", "--batch", "0", 0, 1e12, "tokens", FOR_FIXED | FOR_SPEC,          \
       "tokens per step, of all ranks; 0: as few microbatches as the layout needs")                 \
     X(INT, microbatch, "train.microbatch", "--microbatch", "0", 0, 2147483647, "tokens",           \
-      FOR_FIXED | FOR_SPEC,                                                                        \
+      FOR_FIXED | FOR_SPEC | FOR_PLANS,                                                                        \
       "tokens that a rank computes at once, unless the layout says; gradients of a step's "        \
       "microbatches add up; 0: about 2048")                                                        \
-    X(TEXT, layout, "train.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_CHANGE | FOR_SPEC, \
+    X(TEXT, layout, "train.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_CHANGE | FOR_SPEC | FOR_PLAN | FOR_SIMULATE, \
       "how the model lies on ranks: pp=2,dp=8,ep=4, or a file that returns m.layout "              \
       "(docs/layouts.md); none: on one")                                                           \
     X(CHOICE, precision, "train.precision", "--precision", "fp32", 0, 0, "fp32|bf16",              \
-      FOR_FIXED | FOR_SPEC,                                                                        \
+      FOR_FIXED | FOR_SPEC | FOR_PLAN | FOR_KERNELS,                                                                        \
       "of products and attention, where the spec says nothing; sums are fp32 in both")             \
     X(CHOICE, recompute, "train.recompute", "--recompute", "cheap", 0, 0, "cheap|none|block",      \
-      FOR_FIXED | FOR_SPEC,                                                                        \
+      FOR_FIXED | FOR_SPEC | FOR_PLANS,                                                                        \
       "unless the layout says: what row operations make again in backward is not saved; none: "    \
       "everything is; block: only what enters a layer is")                                         \
     X(CHOICE, routing, "train.routing", "--routing", "learned", 0, 0, "learned|uniform|random",    \
-      FOR_FIXED | FOR_SPEC,                                                                        \
+      FOR_FIXED | FOR_SPEC | FOR_PLANS | FOR_SEARCH,                                                                        \
       "experts of a token: the router's choice; or, whatever the router, even loads by position, " \
       "or drawn anew in every step")                                                               \
     X(INT, seed, "train.seed", "--seed", "1", 0, 2147483647, "", FOR_FIXED,                        \
@@ -66,7 +82,7 @@ enum {
     X(INT, threads, "train.threads", "--threads", "0", 0, 1024, "threads",                         \
       FOR_CHANGE | FOR_EVAL | FOR_SAMPLE, "threads; 0: every core; results do not depend on it")   \
     X(TEXT, device, "train.device", "--device", "cpu", 0, 0, "cpu|cuda[:N]|vgpu:ARCH",             \
-      FOR_CHANGE | FOR_EVAL | FOR_SAMPLE,                                                          \
+      FOR_CHANGE | FOR_EVAL | FOR_SAMPLE | FOR_PLAN,                                                          \
       "where it runs: this machine's cores, a GPU, or the virtual GPU as one of an architecture "  \
       "(vgpu:sm_80); a plan is for a CPU or for GPUs from an architecture on")                     \
     X(FLAG, graph, "train.graph", "--graph", "on", 0, 0, "", FOR_CHANGE | FOR_EVAL | FOR_SAMPLE,   \
@@ -129,7 +145,84 @@ enum {
     X(REAL, top_p, "sample.top_p", "--top-p", "0.95", 1e-6, 1, "probability", FOR_SAMPLE,          \
       "draw from the likeliest tokens that together have this probability")                        \
     X(INT, sample_seed, "sample.seed", "--seed", "1", 0, 2147483647, "", FOR_SAMPLE,               \
-      "of the draws")
+      "of the draws")                                                                              \
+    X(FLAG, verbose, "check.verbose", "-v", "off", 0, 0, "", FOR_CHECK,                            \
+      "every parameter with its shape and settings")                                               \
+    X(TEXT, plan_out, "plan.out", "-o", "", 0, 0, "file", FOR_PLAN,                                \
+      "write the plan, for moec-run")                                                              \
+    X(TEXT, dump, "plan.dump", "-d", "", 0, 0, "letters", FOR_PLAN | FOR_KERNELS,                  \
+      "print the graph after these passes; -d ? lists them")                                       \
+    X(TEXT, target, "plan.target", "--target", "", 0, 0, "cpu|cuda:ARCH", FOR_PLAN | FOR_SIMULATE, \
+      "what it is made for, by architecture, for example cuda:sm_90a; simulate: as --cluster says") \
+    X(INT, microbatches, "plan.microbatches", "--microbatches", "0", 0, 2147483647, "number",      \
+      FOR_PLANS, "microbatches of a rank per step; 0: as few as the layout needs")                 \
+    X(TEXT, arch, "kernels.arch", "--arch", "", 0, 0, "arch", FOR_KERNELS,                         \
+      "sm_80, sm_90a, sm_100a, ...")                                                               \
+    X(TEXT, kernels_out, "kernels.out", "-o", "", 0, 0, "folder", FOR_KERNELS,                     \
+      "the folder to write")                                                                       \
+    X(TEXT, cluster, "cluster.name", "--cluster", "", 0, 0, "NAME|FILE.lua",                       \
+      FOR_SIMULATE | FOR_SEARCH | FOR_PLACE,                                                       \
+      "the machine: a shipped one, for example b300x64, or a file that returns m.cluster "         \
+      "(docs/search.md); simulate: a core for each rank without it")                               \
+    X(TEXT, picture, "simulate.trace", "--trace", "", 0, 0, "file", FOR_SIMULATE,                  \
+      "what every stage does when, in the form of train's")                                        \
+    X(TEXT, svg, "simulate.svg", "--svg", "", 0, 0, "file", FOR_SIMULATE,                          \
+      "the same as a picture")                                                                     \
+    X(TEXT, times, "simulate.times", "--times", "", 0, 0, "trace", FOR_SIMULATE,                   \
+      "a step that was run (train --trace): its times of kernels, and how it compares")            \
+    X(REAL, load, "simulate.load", "--load", "0", 0, 1e6, "", FOR_SIMULATE,                        \
+      "busiest rank's rows over the mean, from 1; 0: as the routing lets expect")                  \
+    X(FLAG, quick, "simulate.quick", "--quick", "off", 0, 0, "", FOR_SIMULATE,                     \
+      "without plans, from the kinds of layers a model has: also in --precision mxfp8, which "     \
+      "plans have not yet")                                                                        \
+    X(CHOICE, costed, "cluster.precision", "--precision", "fp32", 0, 0, "fp32|bf16|mxfp8",         \
+      FOR_SIMULATE | FOR_SEARCH,                                                                   \
+      "of products and attention; search: bf16 on GPUs")                                           \
+    X(INT, gpus, "search.gpus", "--gpus", "0", 0, 1048576, "devices", FOR_SEARCH,                  \
+      "of the cluster's devices; 0: all")                                                          \
+    X(INT, step_tokens, "search.tokens", "--tokens", "0", 0, OPTION_MAX_INT, "tokens", FOR_SEARCH, \
+      "of a step, over all devices; 0: 8 sequences a device")                                      \
+    X(INT, top, "search.top", "--top", "5", 1, 64, "layouts", FOR_SEARCH, "how many to list")      \
+    X(TEXT, why_not, "search.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_SEARCH,         \
+      "why not this one")                                                                          \
+    X(TEXT, best_out, "search.out", "-o", "", 0, 0, "FILE.lua", FOR_SEARCH,                        \
+      "write the best, for --layout of plan and train")                                            \
+    X(REAL, memory_gib, "search.memory", "--memory", "0", 0, 1e9, "GiB", FOR_SEARCH,               \
+      "of a device; 0: the cluster's")                                                             \
+    X(TEXT, capacities, "search.capacity", "--capacity", "", 0, 0, "list", FOR_SEARCH,             \
+      "to choose from, for example 1.25,dropless; none: the spec's")                               \
+    X(FLAG, brief, "search.brief", "--brief", "off", 0, 0, "", FOR_SEARCH | FOR_REPRODUCE,         \
+      "without what takes further searches or plans")                                              \
+    X(INT, place_ranks, "place.ranks", "--ranks", "0", 0, 1048576, "ranks", FOR_PLACE,             \
+      "that divide the experts of a layer; 0: as the run or --layout has them")                    \
+    X(INT, last, "place.last", "--last", "100", 0, 1e12, "steps", FOR_PLACE,                       \
+      "whose loads count, the last ones; 0: all")                                                  \
+    X(TEXT, rest, "place.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_PLACE,              \
+      "the rest of the layout; none: the run's")                                                   \
+    X(TEXT, placed_out, "place.out", "-o", "", 0, 0, "FILE.lua", FOR_PLACE,                        \
+      "write the layout with the placement")                                                       \
+    X(INT, place_slots, "place.slots", "--slots", "0", 0, 1048576, "places", FOR_PLACE,            \
+      "of each rank: what copies of experts in those to spare would give; 0: none are to spare")   \
+    X(REAL, bytes_per_s, "place.bytes_per_s", "--bytes-per-s", "0", 0, 1e18, "bytes/s", FOR_PLACE, \
+      "of the link that experts would move over: says when moving pays; 0: --cluster's")           \
+    X(REAL, flops_per_s, "place.flops_per_s", "--flops-per-s", "0", 0, 1e21, "FLOP/s", FOR_PLACE,  \
+      "of a rank in training; 0: --cluster's, or the run's")                                       \
+    X(INT, place_layer, "place.layer", "--layer", "0", 0, 1e6, "layer", FOR_PLACE,                 \
+      "to draw; 0: the one that gains most")                                                       \
+    X(TEXT, calibrated_out, "calibrate.out", "-o", "cluster.lua", 0, 0, "FILE.lua", FOR_CALIBRATE, \
+      "where to write")                                                                            \
+    X(TEXT, measured, "calibrate.device", "--device", "cpu", 0, 0, "cpu|cuda[:N]", FOR_CALIBRATE,  \
+      "what to measure")                                                                           \
+    X(REAL, measure_s, "calibrate.seconds", "--seconds", "5", 1e-3, 3600, "seconds", FOR_CALIBRATE, \
+      "of work for each figure")                                                                   \
+    X(INT, measure_threads, "calibrate.threads", "--threads", "0", 0, 1024, "threads",             \
+      FOR_CALIBRATE, "of a CPU; 0: its cores, divided among ranks")                                \
+    X(TEXT, cluster_name, "calibrate.name", "--name", "calibrated", 0, 0, "name", FOR_CALIBRATE,   \
+      "of the cluster, in reports")                                                                \
+    X(TEXT, rows, "reproduce.rows", "--rows", "tests/search/published.csv", 0, 0, "FILE.csv",      \
+      FOR_REPRODUCE, "rows to predict, if published")                                              \
+    X(TEXT, models, "reproduce.models", "--models", "models", 0, 0, "folder", FOR_REPRODUCE,       \
+      "where the specs are")
 
 typedef struct OptionFiles { const char **at; int n; } OptionFiles;
 
@@ -150,7 +243,7 @@ typedef enum OptionId {
 } OptionId;
 
 enum { TOKENS_BYTES, TOKENS_UINT16, TOKENS_UINT32 };           // of OPT_tokens; log2 of bytes
-enum { CHOICE_FP32, CHOICE_BF16 };                             // of OPT_precision
+enum { CHOICE_FP32, CHOICE_BF16, CHOICE_MXFP8 };               // of OPT_precision; OPT_costed
 enum { CHOICE_CHEAP, CHOICE_NONE, CHOICE_BLOCK };              // of OPT_recompute
 enum { CHOICE_LEARNED, CHOICE_UNIFORM, CHOICE_RANDOM };        // of OPT_routing
 enum { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_CONSTANT, SCHEDULE_WSD }; // of OPT_schedule
@@ -180,7 +273,7 @@ void options_destroy(Options *options);                        // NULL is fine
 // One value in the form a user writes it. `as` is what messages call the option: its flag or path.
 Status options_set(Options *options, OptionId id, const char *as, const char *value);
 // Parses argv[1 ..]: flags of `command`, `--flag=value`, `--set path=value`; a FILES flag takes
-// every word up to the next flag. Other words go to `words` in order, which has room for argc.
+// every word up to the next flag that begins with two dashes. Other words go to `words` in order, which has room for argc.
 // Words after "--" are never flags.
 Status options_parse(Options *options, int command, int argc, char **argv, const char **words,
                      int *n_words);

@@ -38,7 +38,7 @@ refuse "no --cluster given" models/tiny.lua
 refuse "did you mean --cluster" models/tiny.lua --clutser cpux4
 refuse "256 tokens are" models/tiny.lua --cluster cpux4 --tokens 100
 refuse "the cluster has 4" models/tiny.lua --cluster cpux4 --gpus 8
-refuse "expected fp32, bf16 or mxfp8" models/tiny.lua --cluster cpux4 --precision fp64
+refuse "expected one of fp32|bf16|mxfp8" models/tiny.lua --cluster cpux4 --precision fp64
 refuse "is no multiple" models/tiny.lua --cluster cpux64 --tokens 1024
 refuse "layout:" models/tiny.lua --cluster cpux4 --brief --layout dp=3
 [[ ! -s $work/out ]] || fail "a layout that cannot be is refused after the search only"

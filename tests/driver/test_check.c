@@ -98,9 +98,9 @@ static void refusals(void **state) {
         { MODELS, "moec: error: " MODELS " is a folder, expected a file" },
         { "", "no SPEC given" },
         { "-- -v", "-v" },
-        { "-- " MODELS "tiny.lua -v", "expected key=value after the spec, got -v" },
-        { "-x " MODELS "tiny.lua", "unknown option -x" },
-        { MODELS "tiny.lua " MODELS "tiny.lua", "expected key=value after the spec" },
+        { "-- " MODELS "tiny.lua -v", "unexpected '-v': after SPEC come key=value" },
+        { "-x " MODELS "tiny.lua", "unknown option '-x' of 'check'" },
+        { MODELS "tiny.lua " MODELS "tiny.lua", "unexpected '" MODELS "tiny.lua': after SPEC come" },
     };
     for (int i = 0; i < COUNT_OF(cases); i++) {
         Output o = check(cases[i].arguments);

@@ -415,9 +415,9 @@ static void wrong_commands(void **state) {
     expect_exit(0, COMMAND(moec, "plan", "--microbatch=64", "--", spec));
     assert_non_null(strstr(command_output(), ", 64 tokens in sequences of 32,"));
     expect_exit(2, COMMAND(moec, "plan", "--microbatch=", spec));
-    expect_error("--microbatch: expected a whole number from 1, got ''");
+    expect_error("--microbatch is '', expected a whole number of tokens");
     expect_exit(2, COMMAND(moec, "plan", "--microbach=64", spec));
-    expect_error("unknown option '--microbach'\n  hint: did you mean --microbatch");
+    expect_error("unknown option '--microbach' of 'plan'\n  hint: did you mean --microbatch");
     expect_exit(2, COMMAND(moec, "trian"));
     expect_error("moec: error: unknown command 'trian'\n  hint: did you mean 'moec train'?");
     expect_exit(0, COMMAND(moec, "train", "--help"));

@@ -42,9 +42,9 @@ static void calibrated(void **state) {
     arena_destroy(arena);
     text_finish(&error);
     assert_int_equal(RUN("calibrate", "--seconds", "none"), 2);
-    expect_error("--seconds: expected seconds above 0, up to 3600, got 'none'");
+    expect_error("--seconds is 'none', expected a number of seconds");
     assert_int_equal(RUN("calibrate", "--wrong"), 2);
-    expect_error("unexpected '--wrong'");
+    expect_error("unknown option '--wrong' of 'calibrate'");
     assert_int_equal(RUN("calibrate", "--device", "toaster"), 2);
 }
 
@@ -57,12 +57,15 @@ static void reproduced(void **state) {
     while (within[-1] != ' ') within--;
     if (atoi(within) < 10) fail_msg("%s", command_output());
     assert_int_equal(RUN("reproduce"), 2);
-    expect_error("expected olmo-core-3 or published, got 'nothing'");
+    expect_error("expected olmo-core-3 or published, got nothing\n  hint: moec reproduce published");
     expect_exit(2, RUN("reproduce", "olmo-core-3", "--models", "/dev"));
     assert_null(strstr(command_errors(), "error: moec")); // a message within a message
     expect_exit(2, RUN("reproduce", "published", "--rows", "/nonexistent"));
     expect_error("hint: run it where moec's sources are");
     assert_int_equal(RUN("reproduce", "olmo-core-4"), 2);
+    expect_error("got 'olmo-core-4'\n  hint: did you mean 'olmo-core-3'?");
+    assert_int_equal(RUN("reproduce", "published", "olmo-core-3"), 2);
+    expect_error("unexpected 'olmo-core-3' after published");
 }
 
 static const char head[] =

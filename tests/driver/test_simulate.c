@@ -174,7 +174,7 @@ static void refused(void **state) {
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--cluster", "b3000"));
     expect_error("no machine 'b3000");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--load", "0.5"));
-    expect_error("--load: expected a number from 1 to 1e6, got '0.5'");
+    expect_error("--load is 0.5, expected at least 1");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", small.spec));
     expect_error("expected a trace in JSON");
     char *empty = path_in(small.folder, "empty.json");
@@ -182,7 +182,7 @@ static void refused(void **state) {
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", empty));
     expect_error("has no step of a run\n  hint: 'moec train");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "-o", "x"));
-    expect_error("unknown option '-o'\n  hint: moec simulate --help");
+    expect_error("unknown option '-o' of 'simulate'\n  hint: 'moec simulate --help' lists them");
     expect_exit(1, COMMAND(small.moec, "simulate", small.spec, "--svg", "/nowhere/a.svg"));
     expect_error("/nowhere");
 }

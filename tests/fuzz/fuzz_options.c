@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = 1; i < argc; i++) try_layout(argv[i]);
     const char *words[WORDS];
     Options *options = options_create();
-    int command = 1 << data[0] % 4;
+    int command = 1 << data[0] % N_OPTION_COMMANDS;
     if (options_parse(options, command, argc, argv, words, &n) == OK) {
         if (n < 0 || n >= argc) abort();
         print_back(options);

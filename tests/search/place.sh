@@ -70,11 +70,11 @@ refused "--slots 1: layer 1 has 8 experts, expected 4 to 8 places on each of 2 r
 refused "--ranks 4 and --layout with ep=2" "$work/loads.csv" --ranks 4 --layout dp=2,ep=2
 refused "a file of Lua is read for a model" "$work/loads.csv" --layout "$work/placed.lua"
 refused "--layer 2: that layer has no experts" "$work/loads.csv" --ranks 2 --layer 2
-refused "unknown option '--rank'
+refused "unknown option '--rank' of 'place'
   hint: did you mean --ranks" "$work/loads.csv" --rank 2
 refused "--cluster b300x2: 4 ranks on 2 devices" "$work/loads.csv" --ranks 4 --cluster b300x2
 refused "--cluster b301x2 cannot be read" "$work/loads.csv" --ranks 4 --cluster b301x2
-refused "--bytes-per-s: expected a number above 0, got '-1'" "$work/loads.csv" --bytes-per-s -1
+refused "--bytes-per-s is -1, expected 0 to" "$work/loads.csv" --bytes-per-s -1
 refused "a name that ends in .lua" "$work/loads.csv" --ranks 4 -o "$work/placed"
 cp "$work/loads.csv" "$work/loads.lua"
 refused "would overwrite" "$work/loads.lua" --ranks 4 -o "$work/./loads.lua"
