@@ -3,6 +3,7 @@
 // the ranks measure the device together, as they will share it, and then what lies between them.
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "compiler/driver/driver.h"
@@ -27,7 +28,7 @@ static void stop(int number) {
 static Status pulse(void *user, const char *what) {
     static const char *last;
     const Calibrate *c = user;
-    if (stopped) return status_fail(ERR_INTERRUPTED, "interrupted: nothing is written");
+    if (stopped) return status_fail(ERR_INTERRUPTED, "interrupted");
     comm_at(c->comm, NULL); // to ranks that are done already
     if (c->comm->rank == 0 && last != what) {
         if (isatty(2)) fprintf(stderr, "\r%-40s", what);
@@ -98,17 +99,52 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
     text_add(out, "  },\n}\n");
 }
 
-static void show(const Calibrate *c, const CostDevice *d, const CostLink *link) {
+static const char seal[] = "-- as moec calibrate wrote it: ";
+
+// The last line, by which a file is known that nobody has changed.
+static void add_seal(Text *out) {
+    char hex[33];
+    hash_hex(hash_bytes(text_cstr(out), out->bytes), hex);
+    text_printf(out, "%s%s\n", seal, hex);
+}
+
+// Figures of an hour, or of somebody's own, are not written over.
+static Status may_replace(const char *path, Arena *arena) {
+    struct stat info;
+    char *text, *last = NULL, hex[33];
+    size_t bytes;
+    if (stat(path, &info) || !S_ISREG(info.st_mode) || !info.st_size) return OK;
+    TRY(file_read(path, arena, &text, &bytes));
+    for (char *at = text; (at = strstr(at, seal)); at += strlen(seal)) last = at;
+    if (last) hash_hex(hash_bytes(text, (size_t)(last - text)), hex);
+    if (last && !strncmp(last + strlen(seal), hex, 32) && !strcmp(last + strlen(seal) + 32, "\n")) return OK;
+    return status_fail(ERR_ARGUMENT, "-o: %s is there and is not as moec calibrate writes it\n  hint: another name, -o %s, "
+                       "or remove it", path, strcmp(path, "cluster.lua") ? "cluster.lua" : "here.lua");
+}
+
+static void show(const CostDevice *d, const CostLink *link) {
     const CostMatmul *bf16 = &d->matmul[PRECISION_BF16], *fp32 = &d->matmul[PRECISION_FP32];
-    printf("%s: %s, %d units%s\n", c->out, d->name, d->units, c->comm->n_ranks > 1 ? " a rank" : "");
-    printf("  products   bf16 %.4g GFLOP/s, fp32 %.4g; %.0f %% under load that lasts; experts %.0f %%\n",
-           bf16->flop_per_s / 1e9, fp32->flop_per_s / 1e9, 100 * d->sustained, 100 * bf16->experts);
-    printf("  memory     %.4g GB/s, %.0f %% of it by sums\n", d->bytes_per_s / 1e9, 100 * d->stream);
-    printf("  launch     %.2f us\n", d->launch_s * 1e6);
+    if (bf16->flop_per_s > 0) printf("  products   bf16 %.4g GFLOP/s", bf16->flop_per_s / 1e9);
+    if (fp32->flop_per_s > 0) printf(", fp32 %.4g", fp32->flop_per_s / 1e9);
+    if (bf16->flop_per_s > 0) printf("; %.0f %% under load that lasts", 100 * d->sustained);
+    if (bf16->experts > 0) printf("; experts %.0f %%", 100 * bf16->experts);
+    if (bf16->flop_per_s > 0) printf("\n");
+    if (d->bytes_per_s > 0) printf("  memory     %.4g GB/s, %.0f %% of it by sums\n", d->bytes_per_s / 1e9, 100 * d->stream);
+    if (d->launch_s > 0) printf("  launch     %.2f us\n", d->launch_s * 1e6);
     if (link->size <= 1) return;
     printf("  ranks      %d: up to %.4g GB/s, %.1f us; rows %.4g GB/s out, %.4g back\n", link->size,
            link->bytes_per_s / 1e9, link->latency_s * 1e6, link->row_bytes_per_s[0] / 1e9,
            link->row_bytes_per_s[1] / 1e9);
+}
+
+static Status write_file(const Calibrate *c, const CostDevice *d, const CostLink *link) {
+    Text text = { 0 };
+    if (c->comm->rank) return OK;
+    describe(c, d, link, &text);
+    add_seal(&text);
+    Status status = file_write_atomic(c->out, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return status;
 }
 
 /* The command ---------------------------------------------------------------------------------- */
@@ -123,30 +159,42 @@ static Status read_args(Calibrate *c, Options *options, int argc, char **argv) {
     c->seconds = options->measure_s;
     c->threads = (int)options->measure_threads;
     TRY(driver_lua_name("-o", c->out));
-    return driver_writable(c->out);
+    TRY(driver_writable(c->out));
+    return may_replace(c->out, options->arena);
 }
 
+static void clear_line(const Calibrate *c) {
+    if (isatty(2) && c->comm->rank == 0) fprintf(stderr, "\r%40s\r", "");
+}
+
+// Of the device alone as soon as it is known, so that an interruption leaves that; of less, only what is printed.
 static Status calibrate(Calibrate *c, Arena *arena) {
     int ranks = c->comm->n_ranks;
     if (!c->threads && ranks > 1) c->threads = (int)max_i64(sysconf(_SC_NPROCESSORS_ONLN) / ranks, 1);
     MeasureOptions options = { .device = c->device, .threads = c->threads, .seconds = c->seconds, .pulse = pulse,
                                .user = c };
-    CostDevice device;
+    CostDevice device = { 0 };
     CostLink link = { .size = 1 };
+    bool written = false;
     TRY(comm_mesh(c->comm, &(PlanMesh){ .size = { 1, 1, ranks } }));
-    TRY(comm_agree(c->comm, measure_device(&options, arena, &device)));
-    if (ranks > 1) {
-        device.memory_bytes /= ranks; // processes of one machine share it
-        TRY(measure_link(c->comm, &options, &link));
+    Status status = comm_agree(c->comm, measure_device(&options, arena, &device));
+    device.memory_bytes /= ranks; // processes of one machine share it
+    if (status == OK) {
+        TRY(write_file(c, &device, &link));
+        written = true;
+        if (ranks > 1) status = measure_link(c->comm, &options, &link);
+        if (status == OK && ranks > 1) TRY(write_file(c, &device, &link));
+        if (status != OK) link = (CostLink){ .size = 1 };
     }
-    if (isatty(2) && c->comm->rank == 0) fprintf(stderr, "\r%40s\r", "");
-    if (c->comm->rank) return OK;
-    Text text = { 0 };
-    describe(c, &device, &link, &text);
-    Status status = file_write_atomic(c->out, text_cstr(&text), text.bytes);
-    text_finish(&text);
-    if (status == OK) show(c, &device, &link);
-    return status;
+    clear_line(c);
+    if (c->comm->rank == 0 && (written || status == ERR_INTERRUPTED)) {
+        printf("%s: %s, %d units%s\n", written ? c->out : "not written", device.name ? device.name : c->device, device.units,
+               ranks > 1 ? " a rank" : "");
+        show(&device, &link);
+    }
+    if (status != ERR_INTERRUPTED) return status;
+    return status_fail(status, written ? "interrupted: %s has the device, and nothing of what lies between ranks"
+                                       : "interrupted: %s is not written, not all of the device is known", c->out);
 }
 
 static int run(Calibrate *c, Arena *arena) {

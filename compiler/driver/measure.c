@@ -187,22 +187,31 @@ static Work launch_work(void) {
 
 enum { BF16_LARGE, BF16_SHORT, BF16_EXPERTS, FP32_LARGE, FP32_SHORT, FP32_EXPERTS, SUM, REDUCE, LAUNCH, N_WORKS };
 
+static bool was_run(const Work *work) {
+    return work->t.best > 0;
+}
+
 static double rate_of(const Work *work, double s) {
     const KernelDesc *d = &work->desc;
     return 2.0 * (double)d->rows * (double)d->n * d->k / s;
 }
 
-// From a large product, one with a short contraction and one of experts.
+// From a large product, one with a short contraction and one of experts; of the first ones, where the others
+// have not been measured.
 static CostMatmul products(const Work *large, const Work *brief, const Work *experts, bool on_host) {
-    CostMatmul p = { .flop_per_s = rate_of(large, large->t.best), .evidence = EVIDENCE_measured };
+    CostMatmul p = { .evidence = EVIDENCE_measured };
+    if (!was_run(large)) return p;
+    p.flop_per_s = rate_of(large, large->t.best);
     p.tile_m = on_host ? 64 : 256;
     p.tile_n = on_host ? 32 : 128;
     p.reach = fmin(rate_of(large, large->t.first) / p.flop_per_s, 1);
+    if (!was_run(brief)) return p;
     double loss = rate_of(large, large->t.first) / rate_of(brief, brief->t.first); // (k + d) / k over (K + d) / K
     double k = brief->desc.k, K = large->desc.k;
     p.depth_k = loss > 1 && loss < K / k ? fmin((loss - 1) * k / (1 - loss * k / K), K) : 0;
     p.experts_depth_k = p.depth_k;
-    p.experts = fmax(fmin(rate_of(experts, experts->t.first) / rate_of(large, large->t.first), 1), 0.05);
+    if (was_run(experts))
+        p.experts = fmax(fmin(rate_of(experts, experts->t.first) / rate_of(large, large->t.first), 1), 0.05);
     return p;
 }
 
@@ -223,30 +232,39 @@ static void make_works(bool on_host, bool is_virtual, Work *works) {
     works[LAUNCH] = launch_work();
 }
 
+// Figures of what has been run.
+static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
+    bool on_host = lab->device->api->on_host;
+    DeviceInfo info = lab->device->api->info(lab->device);
+    *out = (CostDevice){ .name = arena_strdup(lab->arena, info.name ? info.name : lab->options->device),
+                         .arch = arena_strdup(lab->arena, on_host ? "cpu" : info.target + strlen("cuda:")),
+                         .units = info.units,
+                         .memory_bytes = info.memory,
+                         .launch_s = works[LAUNCH].t.first,
+                         .contention = on_host ? 1 : 1.2 };
+    if (was_run(&works[REDUCE])) {
+        double read = 4.0 * (double)works[SUM].desc.n / works[SUM].t.best;
+        double add = 12.0 * (double)works[REDUCE].desc.n, best = add / works[REDUCE].t.best;
+        out->bytes_per_s = fmax(read, best);
+        out->stream = fmin(add / works[REDUCE].t.last / out->bytes_per_s, 1);
+        out->adam = out->stream;
+        out->move = 0.7 * out->stream;
+    }
+    out->matmul[PRECISION_BF16] = products(&works[BF16_LARGE], &works[BF16_SHORT], &works[BF16_EXPERTS], on_host);
+    out->matmul[PRECISION_FP32] = products(&works[FP32_LARGE], &works[FP32_SHORT], &works[FP32_EXPERTS], on_host);
+    if (was_run(&works[BF16_LARGE])) out->sustained = fmin(works[BF16_LARGE].t.first / works[BF16_LARGE].t.last, 1);
+}
+
 static Status measure(Lab *lab, Work *works, CostDevice *out) {
     bool on_host = lab->device->api->on_host;
     make_works(on_host, !strncmp(lab->options->device, "vgpu", 4), works);
     for (int i = 0; i < N_WORKS; i++) TRY(codegen_kernel(lab->codegen, &works[i].desc, &works[i].kernel));
     lab->kernels = ARENA_ARRAY(lab->arena, DeviceKernel, lab->plan->n_kernels);
     TRY(lab->device->api->load(lab->device, lab->plan, NULL, NULL, NULL, lab->kernels));
-    for (int i = 0; i < N_WORKS; i++) TRY(run_work(lab, &works[i]));
-    DeviceInfo info = lab->device->api->info(lab->device);
-    double read = 4.0 * (double)works[SUM].desc.n / works[SUM].t.best;
-    double add = 12.0 * (double)works[REDUCE].desc.n, best = add / works[REDUCE].t.best;
-    *out = (CostDevice){ .name = arena_strdup(lab->arena, info.name ? info.name : lab->options->device),
-                         .arch = arena_strdup(lab->arena, on_host ? "cpu" : info.target + strlen("cuda:")),
-                         .units = info.units,
-                         .memory_bytes = info.memory,
-                         .bytes_per_s = fmax(read, best),
-                         .launch_s = works[LAUNCH].t.first,
-                         .contention = on_host ? 1 : 1.2 };
-    out->stream = fmin(add / works[REDUCE].t.last / out->bytes_per_s, 1);
-    out->adam = out->stream;
-    out->move = 0.7 * out->stream;
-    out->matmul[PRECISION_BF16] = products(&works[BF16_LARGE], &works[BF16_SHORT], &works[BF16_EXPERTS], on_host);
-    out->matmul[PRECISION_FP32] = products(&works[FP32_LARGE], &works[FP32_SHORT], &works[FP32_EXPERTS], on_host);
-    out->sustained = fmin(works[BF16_LARGE].t.first / works[BF16_LARGE].t.last, 1);
-    return OK;
+    Status status = OK;
+    for (int i = 0; i < N_WORKS && status == OK; i++) status = run_work(lab, &works[i]);
+    evaluate(lab, works, out);
+    return status;
 }
 
 Status measure_device(const MeasureOptions *options, Arena *arena, CostDevice *out) {

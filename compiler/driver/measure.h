@@ -19,7 +19,8 @@ typedef struct MeasureOptions {
 } MeasureOptions;
 
 // Fills name, arch, units, memory and what can be timed: peaks (the best second of large products), reach and
-// depth, what remains of it under load that lasts, products of experts, memory, launches. Texts live in `arena`.
+// depth, what remains of it under load that lasts, products of experts, memory, launches. Where it is interrupted
+// figures that it had no time for are 0. Texts live in `arena`.
 Status measure_device(const MeasureOptions *options, Arena *arena, CostDevice *out);
 // All ranks call it, of a mesh whose only axis is ep: collectives and rows. The link joins them.
 Status measure_link(struct Comm *comm, const MeasureOptions *options, CostLink *out);

@@ -41,11 +41,40 @@ static void calibrated(void **state) {
     assert_true(s >= k.flops / c.device.matmul[PRECISION_FP32].flop_per_s && isfinite(s));
     arena_destroy(arena);
     text_finish(&error);
+    // Its own file it writes again; one that somebody has changed, or that is another's, it does not.
+    expect_exit(0, RUN("calibrate", "--seconds", "0.001", "-o", file));
+    size_t n;
+    char *text = read_whole(file, &n);
+    text[strcspn(text, "1")] = '2';
+    write_file(file, text, n);
+    expect_exit(2, RUN("calibrate", "--seconds", "0.001", "-o", file));
+    expect_error("is not as moec calibrate writes it\n  hint: another name");
+    assert_null(strstr(command_errors(), "products"));
+    write_file(file, "return 1\n", 9);
+    expect_exit(2, RUN("calibrate", "--seconds", "0.001", "-o", file));
+    expect_error("is not as moec calibrate writes it");
     assert_int_equal(RUN("calibrate", "--seconds", "none"), 2);
     expect_error("--seconds is 'none', expected a number of seconds");
     assert_int_equal(RUN("calibrate", "--wrong"), 2);
     expect_error("unknown option '--wrong' of 'calibrate'");
     assert_int_equal(RUN("calibrate", "--device", "toaster"), 2);
+}
+
+// Interrupted, it prints what it has measured.
+static void interrupted(void **state) {
+    (void)state;
+    const char *folder = scratch_folder();
+    char *file = path_in(folder, "stopped.lua"), *said = path_in(folder, "said"), *script = path_in(folder, "stop.sh");
+    static const char stop[] = "trap - INT\n\"$1\" calibrate --seconds 0.2 -o \"$2\" >\"$3\" 2>\"$3.err\" &\n"
+                               "for i in $(seq 300); do grep -q 'experts, bf16' \"$3.err\" && break; sleep 0.1; done\n"
+                               "kill -INT $!; wait $!\n";
+    write_file(script, stop, sizeof stop - 1);
+    expect_exit(1, command_run((char *[]){ "/bin/bash", "-m", script, MOEC_BINARY_DIR "/moec", file, said, NULL }));
+    size_t n;
+    const char *out = read_whole(said, &n), *errors = read_whole(path_in(folder, "said.err"), &n);
+    assert_false(file_exists(file));
+    if (!strstr(out, "not written: ") || !strstr(out, "products   bf16 ") || !strstr(errors, "interrupted: "))
+        fail_msg("%s%s", out, errors);
 }
 
 // What the model says of OLMo-core 3's published figures without any fit; a change that loses them is seen.
@@ -107,6 +136,7 @@ static void published(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calibrated),
+        cmocka_unit_test(interrupted),
         cmocka_unit_test(reproduced),
         cmocka_unit_test(published),
     };
