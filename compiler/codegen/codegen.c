@@ -196,14 +196,15 @@ static Status cpu_source(const KernelDesc *desc, PlanKernel *made, Arena *scratc
     return expand_family(desc, &t, made->entry, scratch, out);
 }
 
-static Status cuda_source(const KernelDesc *desc, PlanKernel *made, Arena *scratch, Text *out) {
+static Status cuda_source(const KernelDesc *desc, const char *target, PlanKernel *made, Arena *scratch,
+                          Text *out) {
     CudaShape shape = {0};
     Status (*source)(const KernelDesc *, const char *, Arena *, Text *, CudaShape *) =
-        desc->family == FAMILY_ROW ? cuda_row_source
-        : is_contraction(desc)     ? cuda_contract_source
-        : is_attention(desc)       ? cuda_attend_source
-                                   : cuda_flat_source;
-    TRY(source(desc, made->entry, scratch, out, &shape));
+        is_contraction(desc) ? cuda_contract_source
+        : is_attention(desc) ? cuda_attend_source
+                             : cuda_flat_source;
+    TRY(desc->family == FAMILY_ROW ? cuda_row_source(desc, made->entry, target, scratch, out, &shape)
+                                   : source(desc, made->entry, scratch, out, &shape));
     made->tiles = shape.tiles;
     made->threads = shape.threads;
     made->shared = shape.shared;
@@ -221,7 +222,8 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
                        .bytes = desc->bytes,
                        .shape = kernel_shape(desc)};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
-    TRY((cg->cuda ? cuda_source : cpu_source)(desc, &made, scratch, source));
+    TRY(cg->cuda ? cuda_source(desc, plan->target, &made, scratch, source)
+                 : cpu_source(desc, &made, scratch, source));
     TRY(reflect(cg->cuda, cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args,
                 &made.n_args));
     if (!cg->cuda) add_launch(&made, source);

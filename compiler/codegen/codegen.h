@@ -85,9 +85,10 @@ typedef struct CudaShape {
 } CudaShape;
 
 // The complete source of a kernel for GPUs from sm_80 on, in each family's file. Contractions there
-// have no post, pre, siblings or terms (LowerOptions.target). Strings in `scratch`.
-Status cuda_row_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
-                       CudaShape *shape);      // cuda_row.c: row
+// have no post, pre, siblings or terms (LowerOptions.target). Strings in `scratch`. A row program's
+// block may need more shared memory than other architectures than `target` (plan.h) have.
+Status cuda_row_source(const KernelDesc *desc, const char *entry, const char *target, Arena *scratch,
+                       Text *out, CudaShape *shape); // cuda_row.c: row
 Status cuda_contract_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,
                             CudaShape *shape); // cuda_contract.c: pack, matmul, matmul_t, matmul_w
 Status cuda_attend_source(const KernelDesc *desc, const char *entry, Arena *scratch, Text *out,

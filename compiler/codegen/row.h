@@ -36,7 +36,7 @@ enum {
 };
 
 enum {
-    ROW_WIDE = 8192,         // features from which on maps are recomputed rather than kept
+    ROW_WIDE = 8192,         // `wide` of a row at first
     ROW_STACK = 256 << 10,   // bytes of scratch on the stack; more lives in thread-local memory
     ROW_SCRATCH = 256 << 20, // bytes of scratch at most
 };
@@ -82,6 +82,7 @@ typedef struct RowVal {
     bool live, stored; // needed; has sinks
     bool memory;       // kept in a scratch array (one-element values: in a variable unless `array`)
     bool array;        // read by address
+    bool saved;        // in memory for no other reason than that several loops need it
     int loop, seen;
 } RowVal;
 
@@ -121,6 +122,7 @@ typedef struct Row {
     RowLoop *loops;
     uint32_t n_loops, cap_loops;
     int offsets;   // load of the route's offsets, -1: none
+    int64_t wide;  // features from which on maps are recomputed rather than kept
     Status status; // first failure of row_build
 } Row;
 
@@ -151,12 +153,15 @@ int row_uses(const Row *row, uint32_t val, RowUse uses[MAX_ARGS]);
 // Does the map read `base` element by element in the order of the space?
 bool row_identity(const Row *row, const RowMap *map, const RowShape *space);
 void row_plan(Row *row);
+// Plans anew with the widest of those values computed again that are kept only to be computed once. False: there
+// are none.
+bool row_keep_less(Row *row);
 
 /* row_emit.c ----------------------------------------------------------------------------------- */
 
 Status row_emit(Row *row, const char *name, Text *out); // the function, for a CPU
-// The kernel, for a GPU.
-Status row_emit_gpu(Row *row, const char *entry, Text *out, CudaShape *shape);
+// The kernel, for a GPU: of target's architecture (plan.h) where it keeps more than every GPU has room for.
+Status row_emit_gpu(Row *row, const char *entry, const char *target, Text *out, CudaShape *shape);
 Status row_check(const KernelDesc *desc, const RowBody *body); // that a description makes sense
 void row_memory(const RowBody *body, const char *load_prefix, const char *store_prefix,
                 Text *parameters, Text *arguments);

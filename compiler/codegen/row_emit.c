@@ -749,22 +749,31 @@ Status row_emit(Row *row, const char *name, Text *out) {
 
 enum {
     GPU_WARPS = 8,             // per block, where shared memory has room for as many
-    GPU_SHARED = 96 << 10,     // bytes per block: what every GPU from sm_80 on has
+    GPU_SHARED = 96 << 10,     // bytes per block that every GPU from sm_80 on has
     GPU_AGAIN = 8,             // rows per warp where something is computed once for all of them
 };
 
-// Warps per block. Every warp has its own scratch and records.
-static Status gpu_warps(const Emit *em, bool partial, int *warps) {
-    int64_t bytes = scratch_bytes(em) + 4 * record_numbers(em->row);
-    *warps = bytes ? (int)min_i64(GPU_WARPS, GPU_SHARED / bytes) : GPU_WARPS;
+// Of every warp: its own scratch and records.
+static int64_t warp_bytes(const Emit *em) {
+    return scratch_bytes(em) + 4 * record_numbers(em->row);
+}
+
+// Warps per block. Where not even one fits, wide values are computed again rather than kept; what has to be
+// kept may take all that a block has on this one architecture.
+static Status gpu_warps(const Emit *em, bool partial, const char *target, int *warps) {
+    PlanTarget parsed;
+    if (!plan_target(target, &parsed)) return status_fail(ERR_INTERNAL, "no target \"%s\"", target);
+    int64_t bytes = warp_bytes(em), most = plan_shared_bytes(&parsed);
+    while (bytes > GPU_SHARED && row_keep_less(em->row)) bytes = warp_bytes(em);
+    *warps = bytes > GPU_SHARED ? bytes <= most : bytes ? (int)min_i64(GPU_WARPS, GPU_SHARED / bytes) : GPU_WARPS;
     while (*warps & (*warps - 1)) (*warps)--; // of a tile each has the same share
     if (partial && em->row->by_rows) *warps = (int)min_i64(*warps, ROW_TILE / emit_lanes(em));
     if (*warps) return OK;
     return status_fail(ERR_INPUT,
-                       "a row program keeps %lld KiB per row, expected at most %d on a GPU\n"
-                       "  hint: reshapes, transposes and slices of very wide computed rows are "
-                       "what is kept",
-                       (long long)(bytes >> 10), GPU_SHARED >> 10);
+                       "a row program keeps %lld KiB per row, expected at most %lld on %s\n"
+                       "  hint: reshapes, transposes and slices of very wide computed rows and "
+                       "sums over rows are what is kept",
+                       (long long)(bytes >> 10), (long long)(most >> 10), target);
 }
 
 static bool has_rowless(const Row *row) {
@@ -773,11 +782,11 @@ static bool has_rowless(const Row *row) {
     return false;
 }
 
-Status row_emit_gpu(Row *row, const char *entry, Text *out, CudaShape *shape) {
+Status row_emit_gpu(Row *row, const char *entry, const char *target, Text *out, CudaShape *shape) {
     Emit em = { .row = row, .arena = row->arena };
     bool partial = record_numbers(row) != 0;
     int warps;
-    TRY(gpu_warps(&em, partial, &warps));
+    TRY(gpu_warps(&em, partial, target, &warps));
     int step = row->by_rows ? emit_lanes(&em) : 1;
     int64_t per_warp = partial             ? ROW_TILE / warps
                        : has_rowless(row)  ? max_i64(GPU_AGAIN, step)

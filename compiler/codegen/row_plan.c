@@ -5,7 +5,8 @@
 // Every root is a task of one loop; the other maps are computed, in registers, in each loop that
 // needs them. A map is kept where somebody reads it in another order than its own, or where two
 // loops need it (unless it is trivial, or so wide that reading its operands again is better than a
-// scratch array that leaves the cache). One-element values are always roots: they are variables.
+// scratch array that leaves the cache, or does not fit: row_keep_less). One-element values are always
+// roots: they are variables.
 #include "compiler/codegen/row.h"
 
 static RowVal *at(const Row *row, uint32_t val) {
@@ -181,8 +182,8 @@ static bool count_loops(Row *row, uint32_t val, int piece, int loop) {
         if (is_root(b) && (b->loop == loop || row_features(&b->shape) == 1)) continue;
         bool again = b->seen != 0 || b->stored;
         b->seen = loop + 1;
-        if (again && row_features(&b->shape) < ROW_WIDE && !trivial(row, base))
-            b->memory = changed = true;
+        if (again && row_features(&b->shape) < row->wide && !trivial(row, base))
+            b->memory = b->saved = changed = true;
         else
             changed |= count_loops(row, base, -1, loop);
     }
@@ -200,9 +201,28 @@ static bool keep_shared(Row *row) {
     return changed;
 }
 
-void row_plan(Row *row) {
+static void plan(Row *row) {
+    for (uint32_t val = 1; val < row->n_vals; val++) {
+        RowVal *v = at(row, val);
+        v->live = v->stored = v->memory = v->array = v->saved = false;
+    }
     mark_live(row);
     mark_memory(row);
     do schedule(row);
     while (keep_shared(row));
+}
+
+void row_plan(Row *row) {
+    row->wide = ROW_WIDE;
+    plan(row);
+}
+
+bool row_keep_less(Row *row) {
+    int64_t widest = 1; // variables take no room
+    for (uint32_t val = 1; val < row->n_vals; val++)
+        if (at(row, val)->saved) widest = max_i64(widest, row_features(&at(row, val)->shape));
+    if (widest == 1) return false;
+    row->wide = widest;
+    plan(row);
+    return true;
 }

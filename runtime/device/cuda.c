@@ -34,7 +34,8 @@ typedef struct Cuda {
     CUstream stream;
     char name[128], target[32];
     int64_t memory;
-    int units, sm; // sm: 90 of sm_90
+    int units, sm;    // sm: 90 of sm_90
+    int block_shared; // bytes of shared memory that a block may have
     int graph_nodes;
     int n_reports; // of the virtual GPU, known so far
     CUmodule *modules; // per source of the plan, NULL: none
@@ -252,6 +253,13 @@ static Status ready_kernel(Cuda *cuda, const PlanKernel *kernel, DeviceKernel *o
                            "kernel \"%s\": the plan launches %d threads a block, the compiled kernel "
                            "takes up to %d",
                            kernel->entry, kernel->threads, most_threads);
+    if (kernel->shared + fixed_shared > cuda->block_shared)
+        return status_fail(ERR_INPUT,
+                           "kernel \"%s\": the plan launches %d bytes of shared memory a block, %s, an %s, "
+                           "has up to %d\n"
+                           "  hint: lower the spec again for it, with --device",
+                           kernel->entry, kernel->shared + fixed_shared, cuda->name,
+                           cuda->target + strlen("cuda:"), cuda->block_shared);
     if (kernel->shared + fixed_shared > USUAL_SHARED)
         DRIVE(cuda, kernel->entry,
               function_set(function, CU_FUNC_MAX_DYNAMIC_SHARED, kernel->shared));
@@ -557,6 +565,8 @@ static Status ask_properties(Cuda *cuda) {
     DRIVE(cuda, "cannot ask the GPU", device_memory(&memory, cuda->id));
     DRIVE(cuda, "cannot ask the GPU",
           device_attribute(&cuda->units, CU_ATTR_MULTIPROCESSORS, cuda->id));
+    DRIVE(cuda, "cannot ask the GPU",
+          device_attribute(&cuda->block_shared, CU_ATTR_BLOCK_SHARED, cuda->id));
     DRIVE(cuda, "cannot ask the GPU", device_attribute(&major, CU_ATTR_CC_MAJOR, cuda->id));
     DRIVE(cuda, "cannot ask the GPU", device_attribute(&minor, CU_ATTR_CC_MINOR, cuda->id));
     cuda->memory = (int64_t)memory;

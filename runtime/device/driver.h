@@ -26,6 +26,7 @@ enum {
     CU_ATTR_MULTIPROCESSORS = 16,    // CUdevice_attribute
     CU_ATTR_CC_MAJOR = 75,
     CU_ATTR_CC_MINOR = 76,
+    CU_ATTR_BLOCK_SHARED = 97,       // that a kernel may opt in to
     CU_FUNC_MAX_THREADS = 0,         // CUfunction_attribute
     CU_FUNC_STATIC_SHARED = 1,
     CU_FUNC_MAX_DYNAMIC_SHARED = 8,

@@ -195,10 +195,11 @@ static Status check_args(const PlanKernel *kernel) {
     return OK;
 }
 
-// Blocks of whole warps that every GPU we compile for can launch (CUDA C++ Programming Guide, table of
-// compute capabilities: 1024 threads a block, 227 KiB of shared memory at most, 2^31 - 1 blocks along x).
+// Blocks of whole warps that a GPU of the target can launch (CUDA C++ Programming Guide, table of
+// compute capabilities: 1024 threads a block, its shared memory, 2^31 - 1 blocks along x).
 static Status check_block(const PlanTarget *target, const PlanKernel *kernel) {
-    enum { MOST_THREADS = 1024, MOST_SHARED = 227 << 10, WARP = 32 };
+    enum { MOST_THREADS = 1024, WARP = 32 };
+    const int32_t most_shared = plan_shared_bytes(target);
     if (!target->cuda) {
         if (!kernel->threads && !kernel->shared) return OK;
         REFUSE("kernels", "kernel \"%s\": expected no threads and no shared memory on a CPU, found %d and %d",
@@ -208,9 +209,9 @@ static Status check_block(const PlanTarget *target, const PlanKernel *kernel) {
         REFUSE("kernels", "kernel \"%s\": expected %d to %d threads in steps of %d, found %d",
                kernel->entry, WARP, MOST_THREADS, WARP, kernel->threads);
     }
-    if (kernel->shared < 0 || kernel->shared > MOST_SHARED) {
+    if (kernel->shared < 0 || kernel->shared > most_shared) {
         REFUSE("kernels", "kernel \"%s\": expected up to %d bytes of shared memory, found %d",
-               kernel->entry, MOST_SHARED, kernel->shared);
+               kernel->entry, most_shared, kernel->shared);
     }
     if (kernel->tiles > INT32_MAX) {
         REFUSE("kernels", "kernel \"%s\": expected up to %d blocks, found %lld", kernel->entry,

@@ -173,6 +173,12 @@ bool plan_target(const char *text, PlanTarget *out) {
     return out->cuda;
 }
 
+int32_t plan_shared_bytes(const PlanTarget *target) {
+    if (!target->cuda) return 0;
+    if (target->sm >= 90 && target->sm < 120) return 227 << 10;
+    return (target->sm == 80 || target->sm == 87 ? 163 : 99) << 10;
+}
+
 int dtype_bytes(Dtype dtype) {
     static const int bytes[N_DTYPES] = {
 #define X(name, text, c_type, size) size,

@@ -225,6 +225,9 @@ typedef struct PlanTarget { bool cuda; int sm; char letter; /* 0: none */ } Plan
 // False when it is neither.
 enum { PLAN_OLDEST_SM = 80 }; // whose instructions kernels use
 bool plan_target(const char *text, PlanTarget *out);
+// Shared memory, in bytes, that a block of a GPU of this architecture may have at most (CUDA C++ Programming
+// Guide, table of compute capabilities), static included; of one that is not known the least of all. 0: a CPU.
+int32_t plan_shared_bytes(const PlanTarget *target);
 
 // One parameter of a kernel's entry, as libclang read it from the expanded source: the launch table.
 typedef struct PlanArg { const char *name; uint8_t dtype; bool is_const; } PlanArg;

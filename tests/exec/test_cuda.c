@@ -475,6 +475,46 @@ static void test_architectures(void **state) {
     }
 }
 
+// A block of more shared memory than is usual is launched where the GPU has it, and told of where not.
+static void test_shared(void **state) {
+    (void)state;
+    if (!have_device() || strncmp(device(), "vgpu", 4)) skip();
+    static const struct {
+        const char *device;
+        int shared;
+        const char *says; // NULL: it runs
+    } rows[] = {
+        { "vgpu:sm_80", 120 << 10, NULL },
+        { "vgpu:sm_90a", 163 << 10, NULL },
+        { "vgpu:sm_89", 99 << 10, NULL },
+        { "vgpu:sm_89", 120 << 10, "launches 122880 bytes of shared memory a block, moec virtual GPU sm_89, an sm_89, "
+                                   "has up to 101376" },
+    };
+    for (int i = 0; i < COUNT_OF(rows); i++) {
+        Plan *plan = sample_plan(8, 1);
+        sample_cuda(plan, "cuda:sm_80");
+        int last = rows[i].shared / 4 - 1;
+        sample_cuda_body(plan, "keep",
+                         arena_printf(plan->arena,
+                                      "    extern __shared__ float kept[];\n    if (threadIdx.x) return;\n"
+                                      "    kept[%d] = total[0];\n    for (int i = 0; i < 4; i++) state[i] = kept[%d];",
+                                      last, last),
+                         32, rows[i].shared);
+        Exec *exec;
+        Status status = try_create(plan, (ExecOptions){ .device = rows[i].device }, &exec);
+        if (rows[i].says) {
+            expect(status, ERR_INPUT, rows[i].says);
+        } else {
+            must(status);
+            must(exec_init(exec, 1));
+            Fills fills = { .fail_at = -1 };
+            must(exec_run(exec, plan_program(plan, "step"), fill, &fills));
+        }
+        exec_destroy(exec);
+        plan_destroy(plan);
+    }
+}
+
 // Each in a process of its own, since libraries are looked for once.
 static void expect_missing(const char *name, const char *part) {
     fflush(NULL);
@@ -507,7 +547,7 @@ int main(void) {
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
         cmocka_unit_test(test_timeline),
         cmocka_unit_test(test_profile),   cmocka_unit_test(test_architectures),
-        cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_too_large), cmocka_unit_test(test_shared),
         cmocka_unit_test(test_slow),
         cmocka_unit_test(test_fault), // last: a fault ends a real GPU's context
     };

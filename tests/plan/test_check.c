@@ -39,6 +39,8 @@ static void to_gpu(Plan *plan) {
 }
 EDIT(half_warp, to_gpu(plan); plan->kernels[1].threads = 48)
 EDIT(much_shared, to_gpu(plan); plan->kernels[0].shared = (227 << 10) + 1)
+EDIT(much_shared_80, to_gpu(plan); plan->target = "cuda:sm_80"; plan->kernels[0].shared = (163 << 10) + 1)
+EDIT(much_shared_120, to_gpu(plan); plan->target = "cuda:sm_120a"; plan->kernels[0].shared = 120 << 10)
 EDIT(many_blocks, to_gpu(plan); plan->kernels[0].tiles = 1LL << 31)
 EDIT(half_sequence, plan->sequence = 3)
 EDIT(no_tokens, plan->tokens = 0)
@@ -202,6 +204,8 @@ static const Case cases[] = {
     CASE(no_threads, "kernels", "32 to 1024 threads in steps of 32, found 0"),
     CASE(half_warp, "kernels", "32 to 1024 threads in steps of 32, found 48"),
     CASE(much_shared, "kernels", "up to 232448 bytes of shared memory, found 232449"),
+    CASE(much_shared_80, "kernels", "up to 166912 bytes of shared memory, found 166913"),
+    CASE(much_shared_120, "kernels", "up to 101376 bytes of shared memory, found 122880"),
     CASE(many_blocks, "kernels", "up to 2147483647 blocks, found 2147483648"),
     CASE(half_sequence, "head", "found 8 tokens in sequences of 3"),
     CASE(no_tokens, "head", "found 0 tokens"),
