@@ -124,9 +124,32 @@ typedef struct CostRun {
 // t) / v + sends, with m microbatches and v virtual stages; zero bubble fills with gradients of weights.
 bool cost_step(const CostProfile *profile, const CostCluster *cluster, const CostStack *stack, const CostRun *run,
                CostStep *out);
+// What of a part depends on the run: its layout's fields, precision, routing; recompute is the layout's.
+CostChoice cost_run_choice(const CostRun *run);
+// What moves through a rank of a stage that has these parts: saved by all microbatches in flight, the most that lives
+// besides, and what lies between stages.
+int64_t cost_moving_bytes(const CostProfile *profile, const CostRun *run, int32_t stage, const CostPart *parts,
+                          int32_t n);
 // Layers of each virtual stage [pp * chunks] that make the largest of them fastest: the smallest limit under which
 // stages can be filled from the first on. In `arena`; NULL: impossible, as above.
 int32_t *cost_split(const CostProfile *profile, const CostCluster *cluster, const CostStack *stack,
                     const CostRun *run, Arena *arena);
+
+/* account.c: memory as another stack accounts for it ---------------------------------------------- */
+
+typedef struct CostAccount CostAccount;
+const CostAccount *cost_account(const char *name); // olmo-core, megatron, torchtitan; else NULL
+const char *cost_account_name(const CostAccount *account);
+
+// Of a rank of the fullest stage. Contexts and transports are in none of them.
+typedef struct CostMemory {
+    int64_t bytes;             // the sum
+    int64_t state_bytes;       // weights, gradients, masters, moments
+    int64_t gathered_bytes;    // of divided weights and gradients, what is whole while a layer is computed
+    int64_t moving_bytes;      // activations, and logits of a microbatch
+    int32_t stage;
+} CostMemory;
+// False: as of cost_step. The layout's microbatch is set.
+bool cost_memory(const CostProfile *profile, const CostAccount *account, const CostRun *run, CostMemory *out);
 
 #endif

@@ -61,7 +61,7 @@ static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const
     stage->parts[stage->n_parts++] = *part;
 }
 
-static CostChoice choice_of(const CostRun *run) {
+CostChoice cost_run_choice(const CostRun *run) {
     const Layout *l = run->layout;
     return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
@@ -71,7 +71,7 @@ static CostChoice choice_of(const CostRun *run) {
 
 static bool add_parts(Stepper *s) {
     const Layout *l = s->run->layout;
-    CostChoice choice = choice_of(s->run);
+    CostChoice choice = cost_run_choice(s->run);
     int32_t n = s->p->n_layers;
     for (int32_t i = -1; i <= n; i++) {
         CostPart part;
@@ -91,6 +91,17 @@ static int32_t in_flight(const Layout *l, int32_t stage, int64_t microbatches) {
     return (int32_t)min_i64(depth, microbatches);
 }
 
+// What each chunk but the first of all begins with is kept beside what parts keep, and gradients that come.
+int64_t cost_moving_bytes(const CostProfile *p, const CostRun *run, int32_t stage, const CostPart *parts, int32_t n) {
+    const Layout *l = run->layout;
+    int32_t saved = in_flight(l, stage, run->sequences / ((int64_t)l->dp * l->microbatch));
+    int64_t moving = cost_stage_bytes(parts, n, saved);
+    double bytes = (double)l->microbatch * p->sequence * p->width * (run->precision == PRECISION_FP32 ? 4 : 2);
+    if (l->pp > 1)
+        moving += (int64_t)(bytes * ((l->chunks - (stage == 0)) * saved + (stage < l->pp - 1 || l->chunks > 1)));
+    return moving;
+}
+
 // After the slowest rank has worked `microbatches` times, what the others wait for. `once` is a step's.
 static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
     const Layout *l = s->run->layout;
@@ -104,10 +115,7 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
         fill += stage->fill_s;
         double busy = m * stage->microbatch_s + stage->once_s - stage->fill_s / v;
         if (busy > slowest) slowest = busy, of = stage;
-        int32_t saved = in_flight(l, i, microbatches);
-        int64_t moving = cost_stage_bytes(stage->parts, stage->n_parts, saved);
-        if (l->pp > 1) // what each chunk but the first of all begins with, and gradients that come
-            moving += (int64_t)(bytes * ((l->chunks - (i == 0)) * saved + (i < l->pp - 1 || l->chunks > 1)));
+        int64_t moving = cost_moving_bytes(s->p, s->run, i, stage->parts, stage->n_parts);
         if (stage->state_bytes + moving <= out->state_bytes + out->moving_bytes) continue;
         out->state_bytes = stage->state_bytes;
         out->moving_bytes = moving;
@@ -171,7 +179,7 @@ int32_t *cost_split(const CostProfile *profile, const CostCluster *cluster, cons
     for (int32_t i = 0; i < n + 2; i++) {
         Stage one = { .parts = ARENA_ARRAY(arena, CostPart, 1) };
         Stepper s = { profile, cluster, stack, run, &one };
-        CostChoice choice = choice_of(run);
+        CostChoice choice = cost_run_choice(run);
         CostPart part;
         int32_t which = i == 0 ? cost_part_before(profile) : i > n ? cost_part_after(profile) : profile->class_of[i - 1];
         if (!profile->part(profile, which, &choice, &part)) return NULL;

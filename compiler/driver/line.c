@@ -63,6 +63,14 @@ Precision line_precision(const Options *options, OptionId id) {
     return options->given[id] ? (Precision)(1 + choice) : PRECISION_OPEN;
 }
 
+const CostAccount *line_account(const Options *options) {
+    Text name = { 0 };
+    options_print(options, OPT_memory_of, &name);
+    const CostAccount *account = cost_account(text_cstr(&name));
+    text_finish(&name);
+    return account;
+}
+
 const char *line_text(const char *value) {
     return value[0] ? value : NULL;
 }

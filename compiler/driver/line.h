@@ -4,6 +4,7 @@
 #ifndef MOEC_DRIVER_LINE_H
 #define MOEC_DRIVER_LINE_H
 
+#include "compiler/cost/profile.h"
 #include "compiler/model/model.h"
 #include "compiler/spec/spec.h"
 #include "runtime/train/options.h"
@@ -17,6 +18,7 @@ Status line_word(Options *options, int command, int argc, char **argv, const cha
 
 Routing line_routing(const Options *options);       // --routing
 Precision line_precision(const Options *options, OptionId id); // of a choice; PRECISION_OPEN where it is not given
+const CostAccount *line_account(const Options *options); // --memory-of; NULL: moec's own
 const char *line_text(const char *value);           // NULL for "", which is a text that is not given
 
 #endif

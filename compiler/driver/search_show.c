@@ -154,6 +154,25 @@ static void show_memory(const Hunt *h, Text *out) {
     }
 }
 
+// The listed layouts as another stack accounts for its memory. Its contexts are in none of its figures.
+static void show_account(const Hunt *h, Text *out) {
+    const CostAccount *account = line_account(h->args->options);
+    if (!account) return;
+    text_printf(out, "\nmemory as %s accounts for it, GiB of the fullest stage (docs/search.md)\n"
+                     "%3s %9s %10s %22s %9s %12s %6s\n", cost_account_name(account), "#", "moec", cost_account_name(account),
+                "weights and optimizer", "gathered", "activations", "stage");
+    for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
+        Layout layout = hunt_layout(h, &h->found.best[i]);
+        CostRun run = { .layout = &layout, .precision = h->args->precision, .routing = h->at.costed.routing,
+                        .sequences = h->space.sequences };
+        CostMemory m;
+        if (!cost_memory(h->at.costs, account, &run, &m)) continue;
+        text_printf(out, "%3d %9.1f %10.1f %22.1f %9.1f %12.1f %6d\n", i + 1, gib(h->found.best[i].peak_bytes),
+                    gib((double)m.bytes), gib((double)m.state_bytes), gib((double)m.gathered_bytes),
+                    gib((double)m.moving_bytes), m.stage);
+    }
+}
+
 void hunt_show(const Hunt *h, Text *out) {
     show_head(h, out);
     show_table(h, out);
@@ -161,6 +180,7 @@ void hunt_show(const Hunt *h, Text *out) {
     show_front(h, out);
     show_waterfall(h, out);
     show_memory(h, out);
+    show_account(h, out);
 }
 
 /* The plan -------------------------------------------------------------------------------------------------- */

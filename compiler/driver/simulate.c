@@ -8,6 +8,7 @@
 
 #include "compiler/driver/measured.h"
 #include "compiler/driver/simulate.h"
+#include "compiler/search/profile.h"
 #include "runtime/base/trace.h"
 
 enum { PICTURE_COLUMNS = 66 /* a terminal's 80 with the edges */ };
@@ -39,7 +40,8 @@ static bool ends_in(const char *text, const char *end) {
 
 static int read_plans(Simulation *s) {
     const PlanArgs *a = &s->args;
-    if (a->layout || a->target || a->microbatch || a->microbatches || a->spec_options.n_args || a->spec_options.n_sets)
+    if (a->layout || a->target || a->microbatch || a->microbatches || a->spec_options.n_args || a->spec_options.n_sets ||
+        line_account(a->options))
         return driver_fail(status_fail(ERR_ARGUMENT,
                                        "%s is a plan, which has decided how it runs\n"
                                        "  hint: give its spec to simulate it otherwise", a->spec));
@@ -199,7 +201,28 @@ static void print_memory(const Simulation *s) {
     printf("%s\n", takes > has ? ": does not fit" : "");
 }
 
-static void print_step(const Simulation *s) {
+// Of another stack only a spec tells it. The microbatch is the plans'.
+static Status print_account(const Simulation *s) {
+    const CostAccount *account = line_account(s->args.options);
+    const Plan *plan = s->plans[0];
+    if (!account) return OK;
+    Text error = { 0 };
+    Model *model = spec_load(s->args.spec, &s->args.spec_options, &error);
+    if (!model) return driver_quote("", &error);
+    text_finish(&error);
+    CostProfile *profile = profile_create(model, &s->cluster);
+    Layout layout = s->stages.layout;
+    layout.microbatch = (int32_t)(plan->tokens / plan->sequence);
+    CostRun run = { .layout = &layout, .precision = s->args.precision ? s->args.precision : PRECISION_FP32,
+                    .routing = (uint8_t)s->args.spec_options.routing, .sequences = tokens_of(s) / plan->sequence };
+    Status status = profile ? OK : status_fail(ERR_INPUT, "%s: %s", s->args.spec, model->diag.message);
+    if (profile) simulate_account(account, profile, &run);
+    profile_destroy(profile);
+    model_destroy(model);
+    return status;
+}
+
+static Status print_step(const Simulation *s) {
     double seconds = (double)s->sim.step_ps * 1e-12;
     int32_t ranks = plan_ranks(s->plans[0]);
     double rate = (double)tokens_of(s) / seconds;
@@ -209,12 +232,14 @@ static void print_step(const Simulation *s) {
     if (s->load > 1) printf("; busiest rank of experts %.3f", s->load);
     printf("\n");
     print_memory(s);
+    TRY(print_account(s));
     print_evidence(s);
     Text text = { 0 };
     sim_waterfall_print(&s->sim, &text);
     if (s->n > 1) sim_picture_print(&s->picture, &s->sim, PICTURE_COLUMNS, &text);
     fputs(text_cstr(&text), stdout);
     text_finish(&text);
+    return OK;
 }
 
 // Ranks wait for each other in what crosses them, so there only the sums compare.
@@ -278,7 +303,7 @@ static Status run(Simulation *s) {
                            .user = &s->picture };
     TRY(simulate(s->ops, s->n, &options, s->arena, &s->sim));
     sim_picture_end(&s->picture, &s->sim);
-    print_step(s);
+    TRY(print_step(s));
     if (s->times) print_comparison(s);
     if (s->trace) TRY(write_trace(s));
     return s->svg ? write_svg(s) : OK;

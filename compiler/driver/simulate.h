@@ -10,6 +10,8 @@
 // the exit status.
 int simulate_cluster(const PlanArgs *args, Arena *arena, int32_t ranks, CostCluster *out);
 // simulate_quick.c
+// A line: memory of the fullest stage as another stack accounts for it. Nothing without an account.
+void simulate_account(const CostAccount *account, const CostProfile *profile, const CostRun *run);
 int simulate_quick(PlanArgs *args, Arena *arena);
 
 #endif

@@ -57,7 +57,29 @@ static Status run(Quick *q, const CostProfile *profile) {
     return sim_layout(&simulated, q->arena, &q->sim);
 }
 
-static void print(const Quick *q) {
+void simulate_account(const CostAccount *account, const CostProfile *profile, const CostRun *run) {
+    CostMemory m;
+    if (!account || !cost_memory(profile, account, run, &m)) return;
+    char text[4][32];
+    printf("%-9s %s by its accounting: %s weights and optimizer, %s gathered, %s activations\n",
+           cost_account_name(account), bytes_text(m.bytes, text[0]), bytes_text(m.state_bytes, text[1]),
+           bytes_text(m.gathered_bytes, text[2]), bytes_text(m.moving_bytes, text[3]));
+}
+
+// By the formulas: moec's, and another stack's beside it.
+static void print_memory(const Quick *q, const CostProfile *profile) {
+    CostRun run = { .layout = &q->layout, .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
+                    .routing = (uint8_t)q->args->spec_options.routing,
+                    .sequences = (int64_t)q->layout.microbatch * q->microbatches * q->layout.dp };
+    CostStep step;
+    if (cost_step(profile, &q->cluster, &cost_stack_moec, &run, &step))
+        printf("peak      about %.1f GiB of %.1f a rank, on stage %d\n",
+               (double)(step.state_bytes + step.moving_bytes) / 0x1p30,
+               (double)(q->cluster.device.memory_bytes - q->cluster.device.reserved_bytes) / 0x1p30, step.fullest);
+    simulate_account(line_account(q->args->options), profile, &run);
+}
+
+static void print(const Quick *q, const CostProfile *profile) {
     static const char *const words[] = { "fp32", "fp32", "bf16", "mxfp8 (costs are known, plans cannot yet)" };
     Text text = { 0 };
     double seconds = (double)q->sim.step_ps * 1e-12;
@@ -68,6 +90,9 @@ static void print(const Quick *q) {
     text_printf(&text, ", %s, without plans\nstep      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n",
                 words[q->args->precision], seconds * 1e3, tokens, tokens / seconds, tokens / seconds / ranks, ranks,
                 ranks == 1 ? "" : "s");
+    fputs(text_cstr(&text), stdout);
+    print_memory(q, profile);
+    text.bytes = 0;
     sim_waterfall_print(&q->sim, &text);
     fputs(text_cstr(&text), stdout);
     text_finish(&text);
@@ -84,10 +109,9 @@ static int simulate_model(Quick *q) {
     CostProfile *profile = profile_create(q->model, &q->cluster);
     if (!profile) return driver_refuse(q->model);
     Status status = run(q, profile);
+    if (status == OK) print(q, profile);
     profile_destroy(profile);
-    if (status != OK) return driver_fail(status);
-    print(q);
-    return 0;
+    return status == OK ? 0 : driver_fail(status);
 }
 
 int simulate_quick(PlanArgs *args, Arena *arena) {

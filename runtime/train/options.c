@@ -196,9 +196,11 @@ static int find_flag(int command, const char *flag, size_t n) {
 static Status unknown_flag(int command, const char *flag) {
     const char *words[N_OPTIONS + 1];
     int n = 0;
-    words[n++] = "--set";
+    bool letter = flag[1] != '-'; // then only letters are near
+    if (!letter) words[n++] = "--set";
     for (int i = 0; i < N_OPTIONS; i++) {
-        if (option_info[i].commands & command) words[n++] = option_info[i].flag;
+        if ((option_info[i].commands & command) && letter == (option_info[i].flag[1] != '-'))
+            words[n++] = option_info[i].flag;
         else if (!strcmp(option_info[i].flag, flag) && command == FOR_RESUME && (option_info[i].commands & FOR_TRAIN))
             return status_fail(ERR_ARGUMENT,
                                "%s is fixed for the life of a run\n  hint: start another run with "

@@ -178,6 +178,9 @@ enum {
     X(CHOICE, costed, "cluster.precision", "--precision", "fp32", 0, 0, "fp32|bf16|mxfp8",         \
       FOR_SIMULATE | FOR_SEARCH,                                                                   \
       "of products and attention; search: bf16 on GPUs")                                           \
+    X(CHOICE, memory_of, "cluster.memory_of", "--memory-of", "moec", 0, 0,                         \
+      "moec|olmo-core|megatron|torchtitan", FOR_SIMULATE | FOR_SEARCH,                             \
+      "memory also as another stack accounts for its own (docs/search.md)")                        \
     X(INT, gpus, "search.gpus", "--gpus", "0", 0, 1048576, "devices", FOR_SEARCH,                  \
       "of the cluster's devices; 0: all")                                                          \
     X(INT, step_tokens, "search.tokens", "--tokens", "0", 0, OPTION_MAX_INT, "tokens", FOR_SEARCH, \

@@ -132,9 +132,50 @@ static void bytes(void **state) {
     assert_int_equal(cost_stage_bytes(parts, 2, 3), 400 + 12 + 2 * 155);
 }
 
+// Bytes by hand, of parts of 1e6 numbers each: eight layers, what precedes and what follows them.
+static void accounts(void **state) {
+    (void)state;
+    Layout l = layout_single();
+    l.microbatch = 1, l.dp = 4;
+    CostRun run = { .layout = &l, .precision = PRECISION_BF16, .sequences = 4 };
+    CostMemory m;
+    const CostAccount *megatron = cost_account("megatron"), *olmo = cost_account("olmo-core"),
+                      *titan = cost_account("torchtitan");
+    assert_true(megatron && olmo && titan && !cost_account("moec"));
+    assert_true(cost_memory(&made_up, megatron, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * (6 + 12.0 / 4));
+    assert_int_equal(m.gathered_bytes, 0);
+    int64_t moving = m.moving_bytes;
+    assert_int_equal(moving, 10 * 1000 + 800 + 10 * 10); // sums(): vocab is 0 here
+    assert_int_equal(m.bytes, m.state_bytes + moving);
+    l.params = l.expert_params = PARAMS_FSDP;
+    assert_true(cost_memory(&made_up, megatron, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * 18 / 4);
+    assert_int_equal(m.gathered_bytes, 1e6 * (2 + 2 + 4));
+    assert_int_equal(m.moving_bytes, moving);
+    assert_true(cost_memory(&made_up, titan, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * 16 / 4);
+    l.params = l.expert_params = PARAMS_RESIDENT;
+    assert_true(cost_memory(&made_up, titan, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * (2 + 16.0 / 4));
+    run.precision = PRECISION_FP32;
+    assert_true(cost_memory(&made_up, olmo, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * (8 + 8.0 / 4));
+    run.precision = PRECISION_MXFP8;
+    assert_true(cost_memory(&made_up, olmo, &run, &m));
+    assert_int_equal(m.state_bytes, 10e6 * (6 + 2.0625 + 12.0 / 4));
+    // Of two stages the first is fuller: it holds a microbatch more.
+    l.pp = 2, l.recompute = RECOMPUTE_BLOCK, run.sequences = 16;
+    assert_true(cost_memory(&made_up, olmo, &run, &m));
+    assert_int_equal(m.stage, 0);
+    l.ep = 16;
+    assert_false(cost_memory(&made_up, olmo, &run, &m));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums), cmocka_unit_test(pipelines), cmocka_unit_test(splits), cmocka_unit_test(bytes),
+        cmocka_unit_test(accounts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,10 @@ done
 "$moec" plan models/tiny.lua --layout "$work/best.lua" --target cpu >"$work/plan" 2>"$work/error" ||
     fail "moec plan does not take the layout: $(cat "$work/error")"
 
+search --brief --memory-of megatron >"$work/c" 2>&1 || fail "search with another stack's memory"
+expect "$work/c" "memory as megatron accounts for it"
+! grep -q "accounts for it" "$work/a" || fail "another stack's memory, unasked"
+
 search --memory 0.9 >"$work/c" 2>&1 || fail "search where nothing fits"
 expect "$work/c" "no layout fits 0.9 GiB"
 expect "$work/c" "the least that must change"

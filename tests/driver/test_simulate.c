@@ -140,6 +140,26 @@ static void quick(void **state) {
     expect_error("--quick has no instructions");
 }
 
+// Every stack of the table has an account, with plans and without.
+static void other_stacks(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *const stacks[] = { "olmo-core", "megatron", "torchtitan" };
+    int n = 1;
+    for (const char *at = option_info[OPT_memory_of].unit; (at = strchr(at, '|')); at++) n++;
+    assert_int_equal(n, 1 + COUNT_OF(stacks));
+    for (int i = 0; i < COUNT_OF(stacks); i++) {
+        char want[64];
+        snprintf(want, sizeof want, "\n%-9s ", stacks[i]);
+        expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=2", "--memory-of", stacks[i]));
+        if (!strstr(command_output(), want)) fail_msg("%s: %s", stacks[i], command_output());
+        expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--quick", "--memory-of", stacks[i]));
+        if (!strstr(command_output(), want)) fail_msg("%s: %s", stacks[i], command_output());
+    }
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--quick"));
+    assert_null(strstr(command_output(), "accounting"));
+}
+
 static void refused(void **state) {
     (void)state;
     Small small = small_make();
@@ -169,6 +189,10 @@ static void refused(void **state) {
     expect_error("the nearest that works");
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--layout", "dp=2"));
     expect_error("is a plan, which has decided how it runs");
+    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--memory-of", "megatron"));
+    expect_error("is a plan, which has decided how it runs");
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--memory-of", "megatorn"));
+    expect_error("hint: did you mean 'megatron'?");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=4", "--cluster", "cpux2"));
     expect_error("--cluster cpux2 has 2 devices, the layout 4 ranks");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--cluster", "b3000"));
@@ -189,7 +213,7 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(measured_steps),
-                                        cmocka_unit_test(quick),
+                                        cmocka_unit_test(quick), cmocka_unit_test(other_stacks),
                                         cmocka_unit_test(refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
