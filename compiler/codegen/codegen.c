@@ -23,6 +23,7 @@ typedef struct Tiling {
 enum {
     FLAT_TILE = 32768, // numbers per tile of clear, adamw and reduce
     VOCAB_TILES = 32,
+    RAIL_TILE = 4096,  // tokens
 };
 
 /* tiles -------------------------------------------------------------------------------------- */
@@ -40,6 +41,7 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
     case FAMILY_ROUND: return flat_tiling(d->rows * d->top_k, FLAT_TILE);
+    case FAMILY_RAIL: return flat_tiling(d->ranks * d->rows, RAIL_TILE);
     case FAMILY_CLEAR:
     case FAMILY_REDUCE:
     case FAMILY_ADAMW: return flat_tiling(d->n, FLAT_TILE);
@@ -71,6 +73,7 @@ static const char *const template_name[N_FAMILIES] = {
     [FAMILY_BLOCKS] = "cpu/blocks.c",
     [FAMILY_MOVE] = "cpu/move.c",
     [FAMILY_ROUND] = "cpu/round.c",
+    [FAMILY_RAIL] = "cpu/rail.c",
     [FAMILY_SEGMENT_SUM] = "cpu/segment_sum.c",
     [FAMILY_CLEAR] = "cpu/clear.c",
     [FAMILY_SUMSQ] = "cpu/sumsq.c",

@@ -9,7 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
-    "reduce", "fold", "count", "route_ranks", "blocks", "move", "round",
+    "reduce", "fold", "count", "route_ranks", "blocks", "move", "round", "rail",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */

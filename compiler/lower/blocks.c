@@ -15,6 +15,15 @@
 // all: these are weights, one number each. Buffers have the room of the worst case, the tables' counts say what
 // is used.
 //
+// On GPUs nobody reads counts while a step runs, so that it can be recorded: there parts are whole, of one size, and
+// every token goes to every node.
+//
+//   route      route_ranks -> @gather rail -> rail (tables; templates/cpu/rail.c)
+//   dispatch   rows [T] -> @gather rail -> move to the owners on the node
+//   collect    move here, a row for every token of the rail, or for each of its choices -> @exchange rail -> read
+//
+// What is no copy of is not written, and not read where it has come.
+//
 // These kernels are made when all others are described: a row program that would put rows stores them, one
 // that would get rows reads what has come back.
 #include <math.h>
@@ -37,6 +46,10 @@ PlanGroup lower_reach(const Lower *l) {
     return lower_in_blocks(l) ? GROUP_node : GROUP_ep;
 }
 
+static bool in_whole_parts(const Lower *l) {
+    return l->tiled || l->options->whole_blocks;
+}
+
 static int32_t top_k(const Lower *l, uint32_t route) {
     Type rows = { .row = ROW_R, .route = route };
     return model_top_k(l->m, &rows);
@@ -51,16 +64,21 @@ static int64_t node_rows(const Lower *l, uint32_t route) {
 
 // Rows that can come to a rank, and copies that it can be asked for.
 static int64_t most_come(const Lower *l, uint32_t route) {
-    return min_i64(nodes(l) * l->tokens, node_rows(l, route));
+    int64_t tokens = nodes(l) * l->tokens;
+    return in_whole_parts(l) ? tokens : min_i64(tokens, node_rows(l, route));
 }
 
 static int64_t most_copies(const Lower *l, uint32_t route) {
-    int32_t k = top_k(l, route);
-    return round_up(min_i64(nodes(l) * l->tokens * k, node_rows(l, route)), k);
+    int64_t k = top_k(l, route), copies = nodes(l) * l->tokens * k;
+    return in_whole_parts(l) ? copies : round_up(min_i64(copies, node_rows(l, route)), k);
 }
 
 static int64_t most_go(const Lower *l, uint32_t route) {
-    return l->tokens * min_i64(nodes(l), top_k(l, route));
+    return l->tokens * (in_whole_parts(l) ? nodes(l) : min_i64(nodes(l), top_k(l, route)));
+}
+
+int64_t blocks_most_places(const Lower *l, uint32_t route) {
+    return lower_in_blocks(l) ? nodes(l) * l->tokens * top_k(l, route) : 0;
 }
 
 void blocks_table_dims(const Lower *l, uint32_t route, int32_t which, int64_t dims[2]) {
@@ -110,7 +128,8 @@ void blocks_back_dims(const Lower *l, uint32_t value, int32_t k, int64_t dims[2]
     const Type *type = model_type(l->m, value);
     bool out = k % N_BLOCKS_STAGES == BLOCKS_OUT, summed = k / N_BLOCKS_STAGES % 2;
     if (summed) dims[0] = out ? most_come(l, type->route) : most_go(l, type->route);
-    else dims[0] = out ? most_copies(l, type->route) : l->tokens * top_k(l, type->route);
+    else if (out || in_whole_parts(l)) dims[0] = most_copies(l, type->route);
+    else dims[0] = l->tokens * top_k(l, type->route);
     dims[1] = type_features(type);
 }
 
@@ -155,14 +174,18 @@ void blocks_find_sums(Lower *l) {
 
 /* The route ------------------------------------------------------------------------------------ */
 
+typedef struct Made { const char *name; BlocksTable table; } Made;
+
 void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_t n) {
-    static const struct { const char *name; BlocksTable table; } made[] = {
+    static const Made of_any_size[] = {
         { "there", TABLE_THERE }, { "token", TABLE_TOKEN }, { "put", TABLE_PUT },
         { "home", TABLE_HOME },   { "first", TABLE_FIRST }, { "back", TABLE_BACK },
         { "get", TABLE_GET },     { "place", TABLE_PLACE },
-    };
+    }, whole[] = { { "here", TABLE_PUT }, { "first", TABLE_FIRST }, { "place", TABLE_PLACE } };
+    const Made *made = in_whole_parts(l) ? whole : of_any_size;
+    int n_made = in_whole_parts(l) ? COUNT_OF(whole) : COUNT_OF(of_any_size);
     uint32_t gather = lower_add_crossing(l, segment, depth, PLAN_gather, GROUP_rail),
-             kernel = lower_add_kernel(l, segment, depth, FAMILY_BLOCKS);
+             kernel = lower_add_kernel(l, segment, depth, in_whole_parts(l) ? FAMILY_RAIL : FAMILY_BLOCKS);
     KernelDesc *d = &l->kernels[kernel].desc;
     d->rows = l->tokens;
     d->top_k = top_k(l, n);
@@ -175,7 +198,7 @@ void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_
     lower_bind(l, gather, "to", blocks_table(l, n, TABLE_ALL), OPERAND_WRITE);
     lower_bind(l, kernel, "all", blocks_table(l, n, TABLE_ALL), OPERAND_READ);
     lower_bind(l, kernel, "counts", lower_buffer(l, BUFFER_COUNTS, n, 1), OPERAND_READ);
-    for (int i = 0; i < COUNT_OF(made); i++)
+    for (int i = 0; i < n_made; i++)
         lower_bind(l, kernel, made[i].name, blocks_table(l, n, made[i].table), OPERAND_WRITE);
 }
 
@@ -228,14 +251,26 @@ static double even_tokens(const Lower *l, uint32_t route) {
     return (double)l->tokens * (1 - none);
 }
 
+// Whole parts: of a gather the rank's own, of an exchange one for each member.
+static void add_parts(Lower *l, const Way *way, PlanOp op, uint32_t from, uint32_t to) {
+    uint32_t crossing = lower_add_crossing(l, way->segment, way->depth, op, GROUP_rail);
+    l->kernels[crossing].node = way->node;
+    lower_bind(l, crossing, "from", from, OPERAND_READ);
+    lower_bind(l, crossing, "to", to, OPERAND_WRITE);
+}
+
 static void describe_sent(Lower *l, uint32_t n, const Kernel *writer) {
     uint32_t route = model_arg(l->m, n, 1);
     Way way = { (SegmentKind)writer->segment, writer->depth, n, route };
-    uint32_t rows = lower_buffer(l, BUFFER_SENT, n, BLOCKS_ROWS), out = lower_buffer(l, BUFFER_SENT, n, BLOCKS_OUT),
-             in = lower_buffer(l, BUFFER_SENT, n, BLOCKS_IN);
+    uint32_t rows = lower_buffer(l, BUFFER_SENT, n, BLOCKS_ROWS), in = lower_buffer(l, BUFFER_SENT, n, BLOCKS_IN);
     int64_t features = type_features(model_type(l->m, n)), sent = l->buffers[rows].dims[1];
-    add_move(l, &way, MOVE_HERE, rows, blocks_table(l, route, TABLE_TOKEN), out, sent, 1);
-    add_blocks(l, &way, blocks_table(l, route, TABLE_THERE), out, in, even_tokens(l, route));
+    if (in_whole_parts(l)) {
+        add_parts(l, &way, PLAN_gather, rows, in);
+    } else {
+        uint32_t out = lower_buffer(l, BUFFER_SENT, n, BLOCKS_OUT);
+        add_move(l, &way, MOVE_HERE, rows, blocks_table(l, route, TABLE_TOKEN), out, sent, 1);
+        add_blocks(l, &way, blocks_table(l, route, TABLE_THERE), out, in, even_tokens(l, route));
+    }
     add_move(l, &way, MOVE_SPREAD, in, blocks_table(l, route, TABLE_PUT), lower_value(l, n), features,
              (int32_t)(sent / features));
 }
@@ -247,9 +282,11 @@ static void describe_back(Lower *l, uint32_t value, int segment, bool summed, in
              in = back_buffer(l, value, segment, summed, BLOCKS_IN);
     double copies = (double)l->tokens * top_k(l, route) / nodes(l);
     add_move(l, &way, summed ? MOVE_SUM : MOVE_FETCH, lower_value(l, value),
-             blocks_table(l, route, summed ? TABLE_PUT : TABLE_GET), out, l->buffers[out].dims[1], 1);
-    add_blocks(l, &way, blocks_table(l, route, summed ? TABLE_HOME : TABLE_BACK), out, in,
-               summed ? even_tokens(l, route) : copies);
+             blocks_table(l, route, summed || in_whole_parts(l) ? TABLE_PUT : TABLE_GET), out, l->buffers[out].dims[1],
+             1);
+    if (in_whole_parts(l)) add_parts(l, &way, PLAN_exchange, out, in);
+    else add_blocks(l, &way, blocks_table(l, route, summed ? TABLE_HOME : TABLE_BACK), out, in,
+                    summed ? even_tokens(l, route) : copies);
 }
 
 // The depth of the first kernel that reads it.

@@ -66,7 +66,8 @@ bool lower_check_route(Lower *l, uint32_t n) {
         lower_fail(l, n, "route: expected experts in equal numbers on %d ranks of ep, got %d", ep, experts);
         return false;
     }
-    int64_t places = lower_capacity(l, n) * (lower_rounds(l, n) + 1) * ep; // of all rounds
+    int64_t places = max_i64(lower_capacity(l, n) * (lower_rounds(l, n) + 1) * ep, // of all rounds
+                             blocks_most_places(l, n));
     if (places > INT32_MAX - 2) {
         lower_fail(l, n, "route: expected at most %d rows on all ranks of ep, got %lld", INT32_MAX - 2,
                    (long long)places);

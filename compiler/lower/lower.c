@@ -208,11 +208,6 @@ static bool check_options(Lower *l) {
         diag_hint(l->from, "fewer slots, or more ranks along the pipeline");
         return false;
     }
-    if (lower_in_blocks(l) && target.cuda) {
-        lower_fail(l, 0, "transport=blocks: expected target cpu, got %s: no kernel of GPUs moves rows in blocks", l->target);
-        diag_hint(l->from, "transport=rows, with the ranks of ep where they reach each other's memory");
-        return false;
-    }
     l->tiled = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;

@@ -432,9 +432,12 @@ typedef enum BlocksTable {
     TABLE_ALL, // row_of_slot of the rail; the others: templates/cpu/blocks.c
     TABLE_THERE, TABLE_TOKEN, TABLE_PUT, TABLE_HOME, TABLE_FIRST, TABLE_BACK, TABLE_GET, TABLE_PLACE,
 } BlocksTable;
+// On GPUs whole: TABLE_PUT (whose rows are the tokens of the rail), TABLE_FIRST and TABLE_PLACE are the tables there
+// are, and nothing is BLOCKS_OUT of what is sent (templates/cpu/rail.c).
 // As a kernel makes the rows; as they go; as they have come.
 typedef enum BlocksStage { BLOCKS_ROWS, BLOCKS_OUT, BLOCKS_IN, N_BLOCKS_STAGES } BlocksStage;
 bool lower_in_blocks(const Lower *l);
+int64_t blocks_most_places(const Lower *l, uint32_t route); // that a table of the route may name; 0: not in blocks
 PlanGroup lower_reach(const Lower *l);  // whose memory kernels reach
 uint32_t blocks_table(Lower *l, uint32_t route, BlocksTable which);   // a buffer
 uint32_t blocks_back(Lower *l, uint32_t value, int segment, bool summed); // what came back of it

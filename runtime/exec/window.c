@@ -18,12 +18,21 @@ static int count_near(const Comm *comm, PlanGroup group, void *const *peers) {
     return near;
 }
 
+static bool crosses_nodes(const Plan *plan) {
+    for (uint32_t p = 0; p < plan->n_programs; p++) {
+        const PlanProgram *program = &plan->programs[p];
+        for (uint32_t i = 0; i < program->n_instrs; i++)
+            if (program->instrs[i].op != PLAN_launch && program->instrs[i].group == GROUP_rail) return true;
+    }
+    return false;
+}
+
 // Blocks between ranks that share memory: right, and more bytes than there need be.
 static void hint_near(const Exec *exec, void *const *peers) {
     const Comm *comm = exec->comm;
     int node = plan_side(&exec->plan->mesh, SIDE_node), n = comm_members(comm, GROUP_ep),
         near = count_near(comm, GROUP_ep, peers);
-    if (!exec->parts || comm->rank || near <= node || n % near) return;
+    if (!crosses_nodes(exec->plan) || comm->rank || near <= node || n % near) return;
     if (near == n) log_info("layout: all ranks of ep share memory here: transport=rows sends nothing in blocks");
     else log_info("layout: node=%d, and %d ranks of ep share memory here: node=%d sends them a token once", node, near,
                   near);
@@ -76,7 +85,7 @@ static Status fill_tables(Exec *exec, void *const *peers) {
 // Memory of a device that the transport knows nothing of: ranks tell each other where theirs lies.
 static Status open_on_device(Exec *exec, int64_t bytes, void **peers) {
     Comm *comm = exec->comm;
-    int n = comm_members(comm, GROUP_dp), own = comm_member(comm, GROUP_dp);
+    int n = comm_members(comm, GROUP_dp), own = comm_member(comm, GROUP_dp), node = comm_node(comm, GROUP_dp, own);
     void *at = NULL;
     DeviceHandle mine;
     TRY(exec->api->alloc(exec->device, bytes, false, "the plan's region sym", &at));
@@ -89,8 +98,8 @@ static Status open_on_device(Exec *exec, int64_t bytes, void **peers) {
     exec->windows = all;
     exec->peers = peers;
     peers[own] = at;
-    for (int i = 0; i < n; i++)
-        if (i != own) TRY(exec->api->reach(exec->device, &all[i], &peers[i]));
+    for (int i = 0; i < n; i++) // those of other nodes are out of reach
+        if (i != own && comm_node(comm, GROUP_dp, i) == node) TRY(exec->api->reach(exec->device, &all[i], &peers[i]));
     return OK;
 }
 
@@ -128,7 +137,7 @@ void window_close(Exec *exec) {
     } else {
         int n = comm_members(exec->comm, GROUP_dp);
         for (int i = 0; exec->peers && i < n; i++)
-            if (exec->peers[i] != own) exec->api->leave(exec->device, &exec->windows[i], exec->peers[i]);
+            if (exec->peers[i] && exec->peers[i] != own) exec->api->leave(exec->device, &exec->windows[i], exec->peers[i]);
         exec->api->release(exec->device, own, bytes);
     }
     exec->regions[REGION_sym] = NULL;

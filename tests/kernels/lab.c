@@ -76,7 +76,7 @@ void lab_close(Lab *lab) {
 }
 
 typedef void (*Launch)(void *const *args, int64_t tile_begin, int64_t tile_end);
-enum { ORDERS = 4, MAX_BINDINGS = 24 };
+enum { ORDERS = 4, MAX_BINDINGS = 40 };
 
 static void run_order(Launch launch, void *const *args, int64_t tiles, int order) {
     if (order == 0) launch(args, 0, tiles);
@@ -88,66 +88,95 @@ static void run_order(Launch launch, void *const *args, int64_t tiles, int order
     for (int64_t i = 0; order == 3 && i < tiles; i += 3) launch(args, i, min_i64(i + 3, tiles));
 }
 
-// Once, from `before` in the device's memory to args.
-static void run_device(Lab *lab, uint32_t kernel, void *const *args, void *const *before,
-                       const size_t *bytes, int n) {
+// What a run reads and writes: bound arrays in the kernel's order, then those that tables of addresses name.
+typedef struct Touched {
+    int n, n_bound;
+    bool is_const[MAX_BINDINGS];
+    void *at[MAX_BINDINGS], *before[MAX_BINDINGS], *first[MAX_BINDINGS];
+    size_t bytes[MAX_BINDINGS];
+    const char *names[MAX_BINDINGS];
+    int far[MAX_BINDINGS]; // by bound array: where those of its addresses are, 0: it has none
+    int n_far[MAX_BINDINGS];
+} Touched;
+
+static void touch(Touched *t, const char *name, void *at, bool is_const) {
+    assert_true(t->n < MAX_BINDINGS);
+    t->names[t->n] = name;
+    t->at[t->n] = at;
+    t->is_const[t->n] = is_const;
+    t->bytes[t->n] = lab_bytes(at);
+    t->before[t->n] = malloc(t->bytes[t->n] + 1);
+    t->first[t->n] = malloc(t->bytes[t->n] + 1);
+    t->n++;
+}
+
+static void touch_all(Touched *t, const PlanKernel *k, const Binding *bindings, int n) {
+    const Binding *bound[MAX_BINDINGS];
+    *t = (Touched){.n_bound = n};
+    assert_int_equal(k->n_args, n);
+    for (int i = 0; i < n; i++) {
+        bound[i] = NULL;
+        for (int j = 0; j < n; j++)
+            if (!strcmp(bindings[j].name, k->args[i].name)) bound[i] = &bindings[j];
+        if (!bound[i])
+            fail_msg("%s has a parameter %s that the test does not know", k->entry, k->args[i].name);
+        assert_int_equal(bound[i]->dtype, k->args[i].dtype);
+        assert_int_equal(bound[i]->is_const, k->args[i].is_const);
+        touch(t, k->args[i].name, bound[i]->at, k->args[i].is_const);
+    }
+    for (int i = 0; i < n; i++) {
+        t->far[i] = bound[i]->n_far ? t->n : 0;
+        t->n_far[i] = bound[i]->n_far;
+        for (int j = 0; j < bound[i]->n_far; j++) {
+            ((int64_t *)bound[i]->at)[j] = (int64_t)(uintptr_t)bound[i]->far[j];
+            touch(t, bound[i]->name, bound[i]->far[j], false);
+        }
+    }
+    for (int i = 0; i < t->n; i++) memcpy(t->before[i], t->at[i], t->bytes[i]);
+}
+
+// Once, from `before` in the device's memory to `at`.
+static void run_device(Lab *lab, uint32_t kernel, const Touched *t) {
     Device *device = lab->device;
     void *at[MAX_BINDINGS];
-    for (int i = 0; i < n; i++) {
-        check(device->api->alloc(device, (int64_t)bytes[i], false, "an array", &at[i]));
-        check(device->api->copy_in(device, at[i], before[i], (int64_t)bytes[i]));
-    }
+    for (int i = 0; i < t->n; i++) check(device->api->alloc(device, (int64_t)t->bytes[i], false, "an array", &at[i]));
+    for (int i = 0; i < t->n; i++) // a table has the device's addresses
+        check(device->api->copy_in(device, at[i], i < t->n_bound && t->far[i] ? (void *)&at[t->far[i]] : t->before[i],
+                                   (int64_t)t->bytes[i]));
     if (lab->kernels[kernel].n_tiles)
         check(device->api->launch(device, &lab->kernels[kernel], at, NULL));
-    for (int i = 0; i < n; i++)
-        check(device->api->copy_out(device, args[i], at[i], (int64_t)bytes[i]));
+    for (int i = 0; i < t->n; i++)
+        if (i >= t->n_bound || !t->far[i])
+            check(device->api->copy_out(device, t->at[i], at[i], (int64_t)t->bytes[i]));
     check(device->api->synchronize(device));
-    for (int i = 0; i < n; i++) device->api->release(device, at[i], (int64_t)bytes[i]);
+    for (int i = 0; i < t->n; i++) device->api->release(device, at[i], (int64_t)t->bytes[i]);
 }
 
 void lab_run(Lab *lab, uint32_t kernel, const Binding *bindings, int n) {
     const PlanKernel *k = &lab->plan->kernels[kernel];
-    void *args[MAX_BINDINGS], *before[MAX_BINDINGS], *first[MAX_BINDINGS];
-    size_t bytes[MAX_BINDINGS];
-    assert_int_equal(k->n_args, n);
-    for (int i = 0; i < n; i++) {
-        const Binding *b = NULL;
-        for (int j = 0; j < n; j++)
-            if (!strcmp(bindings[j].name, k->args[i].name)) b = &bindings[j];
-        if (!b)
-            fail_msg("%s has a parameter %s that the test does not know", k->entry,
-                     k->args[i].name);
-        assert_int_equal(b->dtype, k->args[i].dtype);
-        assert_int_equal(b->is_const, k->args[i].is_const);
-        args[i] = b->at;
-        bytes[i] = lab_bytes(b->at);
-        before[i] = malloc(bytes[i] + 1);
-        first[i] = malloc(bytes[i] + 1);
-        memcpy(before[i], args[i], bytes[i]);
-    }
+    Touched t;
+    touch_all(&t, k, bindings, n);
     for (int level = 0; level < lab->n_levels; level++) {
         Launch launch = jit_function(lab->jit[level], kernel);
         for (int order = 0; order < ORDERS; order++) {
-            for (int i = 0; i < n; i++) memcpy(args[i], before[i], bytes[i]);
-            run_order(launch, args, k->tiles, order);
-            for (int i = 0; i < n; i++) {
-                if (level == 0 && order == 0) memcpy(first[i], args[i], bytes[i]);
-                if (k->args[i].is_const ? memcmp(args[i], before[i], bytes[i])
-                                        : memcmp(args[i], first[i], bytes[i]))
-                    fail_msg("%s: bits of %s differ at level %d, order %d", k->entry,
-                             k->args[i].name, level, order);
+            for (int i = 0; i < t.n; i++) memcpy(t.at[i], t.before[i], t.bytes[i]);
+            run_order(launch, t.at, k->tiles, order);
+            for (int i = 0; i < t.n; i++) {
+                if (level == 0 && order == 0) memcpy(t.first[i], t.at[i], t.bytes[i]);
+                if (memcmp(t.at[i], t.is_const[i] ? t.before[i] : t.first[i], t.bytes[i]))
+                    fail_msg("%s: bits of %s differ at level %d, order %d", k->entry, t.names[i], level, order);
             }
         }
     }
     for (int time = 0; lab->device && time < 2; time++) {
-        run_device(lab, kernel, args, before, bytes, n);
-        for (int i = 0; i < n; i++) {
-            if (time == 0) memcpy(first[i], args[i], bytes[i]);
-            if (memcmp(args[i], k->args[i].is_const ? before[i] : first[i], bytes[i]))
-                fail_msg("%s: bits of %s differ in run %d", k->entry, k->args[i].name, time);
+        run_device(lab, kernel, &t);
+        for (int i = 0; i < t.n; i++) {
+            if (time == 0) memcpy(t.first[i], t.at[i], t.bytes[i]);
+            if (memcmp(t.at[i], t.is_const[i] ? t.before[i] : t.first[i], t.bytes[i]))
+                fail_msg("%s: bits of %s differ in run %d", k->entry, t.names[i], time);
         }
     }
-    for (int i = 0; i < n; i++) free(before[i]), free(first[i]);
+    for (int i = 0; i < t.n; i++) free(t.before[i]), free(t.first[i]);
 }
 
 /* arrays ------------------------------------------------------------------------------------- */

@@ -39,6 +39,10 @@ typedef struct Binding {
     Dtype dtype;
     bool is_const;
     void *at;
+    // Of addresses: the arrays, of one size, whose addresses they are. `at` is filled with them, and the kernel may
+    // write what lies there; all of it is as alike from run to run as what is bound.
+    void *const *far;
+    int n_far;
 } Binding;
 #define READ_F32(name, at)                                                                         \
     { name, DTYPE_F32, true, at }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in blocks between nodes: the kernels of all ranks run one after the other, what crosses is moved by hand.
-// The reference puts every copy where it belongs, one by one. CPU only.
+// The reference puts every copy where it belongs, one by one. Blocks of any size, as CPUs send them, and in parts of
+// one size, as GPUs do: every token goes to every node.
 #include "tests/kernels/lab.h"
 
 #include <stdlib.h>
@@ -20,7 +21,7 @@ typedef struct Case {
     Choices kind;
     bool apart; // every choice has numbers of its own
     Dtype type;
-} Case;
+} Case; // n: also of rows that GPUs cut into units of 16 bytes, of 4, or not
 static const Case cases[] = {
     { 2, 1, 9, 2, 36, 3, ANY, false, DTYPE_F32 },      { 2, 2, 7, 3, 84, 1, ANY, true, DTYPE_F32 },
     { 4, 1, 5, 4, 80, 33, ANY, false, DTYPE_BF16 },    { 2, 4, 6, 2, 96, 17, ANY, false, DTYPE_I32 },
@@ -28,6 +29,8 @@ static const Case cases[] = {
     { 2, 2, 8, 3, 96, 4, NEAR, false, DTYPE_F32 },     { 4, 2, 6, 2, 96, 4, ONE_NODE, false, DTYPE_F32 },
     { 4, 2, 6, 3, 144, 2, ONE_RANK, true, DTYPE_F32 }, { 2, 2, 3, 2, 24, 1, NOWHERE, false, DTYPE_F32 },
     { 2, 2, 40, 3, 31, 3, ANY, false, DTYPE_F32 },     { 3, 2, 11, 2, 5, 2, ANY, false, DTYPE_F32 }, // few rows
+    { 2, 2, 9, 3, 108, 40, ANY, false, DTYPE_BF16 },   { 3, 2, 5, 3, 90, 34, ANY, false, DTYPE_BF16 },
+    { 4, 1, 7, 3, 84, 512, ANY, false, DTYPE_F32 },    { 2, 2, 5, 2, 40, 2, ANY, true, DTYPE_BF16 },
 };
 
 typedef struct Rank {
@@ -37,8 +40,9 @@ typedef struct Rank {
 
 typedef struct World {
     const Case *c;
+    bool whole;             // parts of one size
     int32_t n_ranks, parts; // parts: rows of n numbers to a token
-    int64_t go, come, copies, number_bytes, row_bytes; // of n numbers
+    int64_t go, come, copies, back, number_bytes, row_bytes; // of n numbers
     Rank ranks[MOST_RANKS];
 } World;
 
@@ -88,12 +92,13 @@ static float number(const World *w, const char *at, int64_t i) {
     return w->c->type == DTYPE_F32 ? real : lab_wide(half);
 }
 
-static void world_open(World *w, const Case *c) {
-    *w = (World){ .c = c, .n_ranks = c->nodes * c->node, .parts = c->apart ? c->top_k : 1 };
+static void world_open(World *w, const Case *c, bool whole) {
+    *w = (World){ .c = c, .whole = whole, .n_ranks = c->nodes * c->node, .parts = c->apart ? c->top_k : 1 };
     int64_t tokens = c->nodes * (int64_t)c->rows, node_rows = (int64_t)c->node * c->capacity;
-    w->go = c->rows * min_i64(c->nodes, c->top_k);
-    w->come = min_i64(tokens, node_rows);
-    w->copies = round_up(min_i64(tokens * c->top_k, node_rows), c->top_k);
+    w->go = whole ? tokens : c->rows * min_i64(c->nodes, c->top_k);
+    w->come = whole ? tokens : min_i64(tokens, node_rows);
+    w->copies = whole ? tokens * c->top_k : round_up(min_i64(tokens * c->top_k, node_rows), c->top_k);
+    w->back = whole ? tokens * c->top_k : (int64_t)c->rows * c->top_k;
     w->number_bytes = dtype_bytes(c->type);
     w->row_bytes = c->n * w->number_bytes;
     for (int r = 0; r < w->n_ranks; r++) {
@@ -106,7 +111,7 @@ static void world_open(World *w, const Case *c) {
         to->get = lab_array(w->copies), to->place = lab_array(c->rows * c->top_k);
         to->x = rows(w, c->rows, w->parts), to->out = rows(w, w->go, w->parts), to->in = rows(w, w->come, w->parts);
         to->owned = rows(w, c->capacity, 1), to->returned = rows(w, w->copies, 1);
-        to->came = rows(w, c->rows * c->top_k, 1);
+        to->came = rows(w, w->back, 1);
         to->sums = rows(w, w->come, 1), to->summed = rows(w, w->go, 1);
         for (int64_t i = 0; i < c->rows * w->parts * c->n; i++) set_number(w, to->x, i, r);
     }
@@ -125,10 +130,10 @@ static void world_close(World *w) {
 
 typedef struct Kernels { uint32_t blocks, here, spread, fetch, sum; } Kernels;
 
-static Kernels add_kernels(Lab *lab, const Case *c) {
+static Kernels add_kernels(Lab *lab, const Case *c, bool whole) {
     World w;
-    world_open(&w, c);
-    KernelDesc blocks = { .family = FAMILY_BLOCKS, .rows = c->rows, .top_k = c->top_k, .ranks = c->nodes,
+    world_open(&w, c, whole);
+    KernelDesc blocks = { .family = whole ? FAMILY_RAIL : FAMILY_BLOCKS, .rows = c->rows, .top_k = c->top_k, .ranks = c->nodes,
                           .each = c->node, .capacity = c->capacity };
     KernelDesc move = { .family = FAMILY_MOVE, .rows = w.go, .top_k = 1, .n = c->n * w.parts, .each = 1,
                         .x = (uint8_t)c->type };
@@ -148,9 +153,9 @@ static Binding of_type(const World *w, const char *name, bool is_const, void *at
     return (Binding){ name, w->c->type, is_const, at };
 }
 
-// Parts of `from`, by sizes, to the members of a rail.
+// Parts of `from`, by sizes, to the members of a rail; whole: of `size` rows of n numbers.
 static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)(const Rank *),
-                  char *(*to)(const Rank *), int32_t parts) {
+                  char *(*to)(const Rank *), int32_t parts, int64_t size) {
     int64_t bytes = parts * w->row_bytes;
     for (int r = 0; r < w->n_ranks; r++) {
         int own = r / w->c->node;
@@ -158,6 +163,11 @@ static void cross(World *w, const int32_t *(*sizes)(const Rank *), char *(*from)
         for (int i = 0; i < w->c->nodes; i++) {
             const Rank *member = &w->ranks[i * w->c->node + r % w->c->node];
             const char *part = from(member);
+            if (w->whole) {
+                memcpy(at, part + own * size * bytes, (size_t)(size * bytes));
+                at += size * bytes;
+                continue;
+            }
             for (int k = 0; k < own; k++) part += sizes(member)[k] * bytes;
             assert_int_equal(sizes(member)[own], sizes(&w->ranks[r])[w->c->nodes + i]); // both know
             memcpy(at, part, (size_t)(sizes(member)[own] * bytes));
@@ -184,46 +194,66 @@ static void make_tables(World *w, Lab *lab, const Kernels *k) {
         counts[0] = r;
         for (int i = 0; i < c->nodes; i++)
             memcpy(at->all + i * slots, w->ranks[i * c->node + r % c->node].row_of_slot, (size_t)slots * 4);
-        Binding b[] = { READ_I32("all", at->all),   READ_I32("counts", counts), WRITE_I32("there", at->there),
-                        WRITE_I32("token", at->token), WRITE_I32("put", at->put), WRITE_I32("home", at->home),
-                        WRITE_I32("first", at->first), WRITE_I32("back", at->back),
-                        WRITE_I32("get", at->get),  WRITE_I32("place", at->place) };
-        lab_run(lab, k->blocks, b, COUNT_OF(b));
+        Binding b[] = { READ_I32("all", at->all),      READ_I32("counts", counts),  WRITE_I32("there", at->there),
+                        WRITE_I32("token", at->token), WRITE_I32("put", at->put),   WRITE_I32("home", at->home),
+                        WRITE_I32("first", at->first), WRITE_I32("back", at->back), WRITE_I32("get", at->get),
+                        WRITE_I32("place", at->place) };
+        Binding rail[] = { b[0], b[1], WRITE_I32("here", at->put), WRITE_I32("first", at->first), b[9] };
+        if (w->whole) lab_run(lab, k->blocks, rail, COUNT_OF(rail));
+        else lab_run(lab, k->blocks, b, COUNT_OF(b));
+        if (w->whole) memcpy(at->get, at->put, (size_t)w->copies * 4); // one table for both ways
         lab_free(counts);
     }
 }
 
+// The addresses of what the ranks of r's node own.
+static Binding of_node(World *w, int r, const char *name, int64_t *table, void **far) {
+    for (int i = 0; i < w->c->node; i++) far[i] = w->ranks[r / w->c->node * w->c->node + i].owned;
+    return (Binding){ name, DTYPE_I64, true, table, far, w->c->node };
+}
+
+// Every token to every node, as it is.
+static void gather_rows(World *w) {
+    int64_t bytes = w->c->rows * w->parts * w->row_bytes;
+    for (int r = 0; r < w->n_ranks; r++)
+        for (int i = 0; i < w->c->nodes; i++)
+            memcpy(w->ranks[r].in + i * bytes, w->ranks[i * w->c->node + r % w->c->node].x, (size_t)bytes);
+}
+
 static void go_there(World *w, Lab *lab, const Kernels *k) {
+    void *far[MOST_RANKS];
     for (int r = 0; r < w->n_ranks; r++) {
         Rank *at = &w->ranks[r];
+        for (int i = 0; w->whole && i < w->go; i++) at->token[i] = i % 3 ? i % w->c->rows : -1;
         Binding b[] = { of_type(w, "x", true, at->x), READ_I32("table", at->token), of_type(w, "y", false, at->out) };
         lab_run(lab, k->here, b, 3);
+        for (int64_t i = 0, bytes = w->parts * w->row_bytes; i < w->go; i++)
+            if (at->token[i] >= 0) assert_memory_equal(at->out + i * bytes, at->x + at->token[i] * bytes, (size_t)bytes);
     }
-    cross(w, there, out, in, w->parts);
+    if (w->whole) gather_rows(w);
+    else cross(w, there, out, in, w->parts, 0);
     for (int r = 0; r < w->n_ranks; r++) {
         int64_t *table = lab_memory(8 * (size_t)w->c->node);
-        for (int i = 0; i < w->c->node; i++) table[i] = (int64_t)w->ranks[r / w->c->node * w->c->node + i].owned;
         Binding b[] = { of_type(w, "x", true, w->ranks[r].in), READ_I32("table", w->ranks[r].put),
-                        { "y", DTYPE_I64, true, table } };
+                        of_node(w, r, "y", table, far) };
         lab_run(lab, k->spread, b, 3);
         lab_free(table);
     }
 }
 
 static void come_back(World *w, Lab *lab, const Kernels *k) {
+    void *far[MOST_RANKS];
     for (int r = 0; r < w->n_ranks; r++) {
         int64_t *table = lab_memory(8 * (size_t)w->c->node);
-        for (int i = 0; i < w->c->node; i++) table[i] = (int64_t)w->ranks[r / w->c->node * w->c->node + i].owned;
-        Binding b[] = { { "x", DTYPE_I64, true, table }, READ_I32("table", w->ranks[r].get),
-                        of_type(w, "y", false, w->ranks[r].returned) };
+        Binding x = of_node(w, r, "x", table, far);
+        Binding b[] = { x, READ_I32("table", w->ranks[r].get), of_type(w, "y", false, w->ranks[r].returned) };
         lab_run(lab, k->fetch, b, 3);
-        Binding s[] = { { "x", DTYPE_I64, true, table }, READ_I32("table", w->ranks[r].put),
-                        of_type(w, "y", false, w->ranks[r].sums) };
+        Binding s[] = { x, READ_I32("table", w->ranks[r].put), of_type(w, "y", false, w->ranks[r].sums) };
         if (w->c->type != DTYPE_I32) lab_run(lab, k->sum, s, 3);
         lab_free(table);
     }
-    cross(w, back, returned, came, 1);
-    if (w->c->type != DTYPE_I32) cross(w, home, sums, summed, 1);
+    cross(w, back, returned, came, 1, (int64_t)w->c->rows * w->c->top_k);
+    if (w->c->type != DTYPE_I32) cross(w, home, sums, summed, 1, w->c->rows);
 }
 
 // What rank r has for a slot.
@@ -251,9 +281,9 @@ static void check_sum(const World *w, int r, int64_t slot, bool *seen) {
     }
 }
 
-static void check(Lab *lab, const Case *c, const Kernels *k) {
+static void check(Lab *lab, const Case *c, const Kernels *k, bool whole) {
     World w;
-    world_open(&w, c);
+    world_open(&w, c, whole);
     size_t bytes = (size_t)(c->capacity * w.row_bytes);
     char *right[MOST_RANKS];
     for (int r = 0; r < w.n_ranks; r++) right[r] = memcpy(malloc(bytes), w.ranks[r].owned, bytes);
@@ -270,8 +300,8 @@ static void check(Lab *lab, const Case *c, const Kernels *k) {
             n += !*once;
             *once = true;
         }
-        for (int i = 0; i < c->nodes; i++) all += w.ranks[r].there[i];
-        assert_int_equal(all, n); // a token once for every node
+        for (int i = 0; i < c->nodes && !whole; i++) all += w.ranks[r].there[i];
+        assert_true(whole || all == n); // a token once for every node
         free(sent);
     }
     for (int r = 0; r < w.n_ranks; r++) assert_memory_equal(w.ranks[r].owned, right[r], bytes);
@@ -291,19 +321,28 @@ static void check(Lab *lab, const Case *c, const Kernels *k) {
     world_close(&w);
 }
 
-static void test_blocks(void **state) {
-    (void)state;
-    if (lab_gpu()) skip();
+static void check_all(bool whole) {
     Lab lab;
     Kernels kernels[COUNT_OF(cases)];
     lab_open(&lab);
-    for (int i = 0; i < COUNT_OF(cases); i++) kernels[i] = add_kernels(&lab, &cases[i]);
+    for (int i = 0; i < COUNT_OF(cases); i++) kernels[i] = add_kernels(&lab, &cases[i], whole);
     lab_compile(&lab);
-    for (int i = 0; i < COUNT_OF(cases); i++) check(&lab, &cases[i], &kernels[i]);
+    for (int i = 0; i < COUNT_OF(cases); i++) check(&lab, &cases[i], &kernels[i], whole);
     lab_close(&lab);
 }
 
+static void test_blocks(void **state) {
+    (void)state;
+    if (lab_gpu()) skip(); // nobody there reads how large they are
+    check_all(false);
+}
+
+static void test_whole(void **state) {
+    (void)state;
+    check_all(true);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_blocks) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_blocks), cmocka_unit_test(test_whole) };
     return cmocka_run_group_tests_name("kernels.blocks", tests, NULL, NULL);
 }

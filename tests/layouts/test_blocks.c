@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows in blocks between nodes: ranks that share no memory, or share it with their node only, compute what
 // ranks that reach each other compute, and give each other the bytes that the plan says.
-#include "tests/layouts/world.h"
+#include "tests/layouts/blocks.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-typedef struct Case {
-    int dp, ep, node;            // node: ranks that share memory
-    const char *mode, *count, *top_k, *sequence, *bias;
-    int microbatch;
-    double capacity;
-    bool turned, bf16;           // turned: experts on other ranks than in order
-    uint8_t recompute;           // LayoutRecompute
-    int pp;                      // 0: 1
-    uint8_t schedule;            // LayoutSchedule
-    uint8_t params;              // LayoutParams
-} Case;
-static const Case cases[] = {
+static const Blocks cases[] = {
     { 2, 2, 1, "learned", "4", "2", "7", "true", 2, 0, false, false },
     { 4, 4, 2, "learned", "8", "3", "7", "false", 2, 0, true, false },
     { 4, 4, 1, "some", "8", "3", "7", "true", 1, 0, true, false },            // tokens without experts
@@ -41,48 +29,12 @@ static const Case cases[] = {
     { 2, 2, 1, "some", "4", "2", "5", "false", 1, 0, false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE },
 };
 
-static int32_t owners[8 * 8];
-
-static WorldJob job_of(const Case *c) {
-    WorldJob job = { .spec = "experts.lua", .microbatch = c->microbatch, .microbatches = 2, .steps = 4, .clip = 0.5,
-                     .lr = 3e-3, .decay = 0.1, .poison = true };
-    const char *const set[][2] = { { "mode", c->mode }, { "count", c->count }, { "top_k", c->top_k },
-                                   { "sequence", c->sequence }, { "bias", c->bias } };
-    for (int i = 0; i < COUNT_OF(set); i++) job.args[job.n_args++] = (SpecArg){ set[i][0], set[i][1] };
-    job.precision = c->bf16 ? PRECISION_BF16 : PRECISION_OPEN;
-    if (c->bf16) job.args[job.n_args++] = (SpecArg){ "width", "70" }; // rows that lie in bf16
-    job.layout = layout_single();
-    job.layout.dp = c->dp;
-    job.layout.ep = c->ep;
-    job.layout.recompute = c->recompute;
-    job.layout.capacity = c->capacity;
-    job.layout.params = job.layout.expert_params = c->params;
-    if (c->pp) {
-        job.args[job.n_args++] = (SpecArg){ "layers", "2" };
-        job.layout.pp = c->pp;
-        job.layout.schedule = c->schedule;
-        job.microbatches = 3;
-    }
-    if (!c->turned) return job;
-    int32_t experts = atoi(c->count);
-    for (int32_t i = 0; i < COUNT_OF(owners); i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
-    job.layout.placement = owners;
-    job.layout.experts = experts;
-    return job;
-}
-
-static WorldJob in_blocks(WorldJob job, int node) {
-    job.layout.transport = TRANSPORT_BLOCKS;
-    job.layout.node = job.node_ranks = node;
-    return job;
-}
-
 static void test_same(void **state) {
     (void)state;
     for (int i = 0; i < COUNT_OF(cases); i++) {
-        const Case *c = &cases[i];
-        WorldJob job = job_of(c), blocks = in_blocks(job, c->node);
-        World *a = world_run(&blocks), *b = world_run(&job);
+        const Blocks *c = &cases[i];
+        WorldJob job = blocks_job(c), blocks = blocks_layout(job, c->node);
+        World *a = world_run(&blocks), *b = world_run(&job), *whole;
         double dropped = 0, apart = world_loss_error(a, b);
         for (int s = 0; s < job.steps; s++) {
             assert_true(isfinite(a->losses[s]));
@@ -95,7 +47,10 @@ static void test_same(void **state) {
         assert_true(apart <= (c->bf16 ? 1e-3 : 1e-6));
         assert_true(world_gradient_error(a, b, &where) <= (c->bf16 ? 2e-2 : 1e-5));
         if (c->capacity > 0) assert_true(dropped > 0);
-        world_free(a), world_free(b);
+        blocks.whole_blocks = true;
+        whole = world_run(&blocks);
+        world_equal_bits(whole, a);
+        world_free(a), world_free(b), world_free(whole);
     }
 }
 
@@ -103,7 +58,7 @@ static void test_same(void **state) {
 static void test_invariance(void **state) {
     (void)state;
     for (int i = 1; i <= 2; i++) {
-        WorldJob job = in_blocks(job_of(&cases[i]), cases[i].node), single = job_of(&cases[i]);
+        WorldJob job = blocks_layout(blocks_job(&cases[i]), cases[i].node), single = blocks_job(&cases[i]);
         single.layout = layout_single();
         single.microbatches *= cases[i].dp;
         World *a = world_run(&job), *b = world_run(&single), *again = world_run(&job);
@@ -124,8 +79,8 @@ static void test_bytes(void **state) {
         { 4, 1, "1" }, { 4, 2, "1" }, { 4, 2, "8" }, { 2, 1, "8" }, { 4, 4, "1" },
     };
     for (int i = 0; i < COUNT_OF(even); i++) {
-        Case c = { even[i].ep, even[i].ep, even[i].node, "learned", "8", even[i].top_k, "8", "false", 2 };
-        WorldJob job = in_blocks(job_of(&c), c.node);
+        Blocks c = { even[i].ep, even[i].ep, even[i].node, "learned", "8", even[i].top_k, "8", "false", 2 };
+        WorldJob job = blocks_layout(blocks_job(&c), c.node);
         job.steps = 2;
         job.count_rows = true;
         job.routing = ROUTING_UNIFORM;
@@ -150,8 +105,8 @@ static void test_once(void **state) {
     (void)state;
     double bytes[2];
     for (int i = 0; i < 2; i++) {
-        Case c = { 4, 4, 2, "learned", "8", i ? "8" : "4", "8", "false", 2 };
-        WorldJob job = in_blocks(job_of(&c), 2);
+        Blocks c = { 4, 4, 2, "learned", "8", i ? "8" : "4", "8", "false", 2 };
+        WorldJob job = blocks_layout(blocks_job(&c), 2);
         job.steps = 1;
         job.args[job.n_args++] = (SpecArg){ "width", "64" };
         Plan *plan = world_plan(&job, 0);
@@ -173,7 +128,7 @@ static void test_once(void **state) {
 // meetings, or with those of other ranks, no plan passes. Nor does one whose blocks land on what is still read.
 static void test_checked(void **state) {
     (void)state;
-    WorldJob job = in_blocks(job_of(&cases[1]), 2);
+    WorldJob job = blocks_layout(blocks_job(&cases[1]), 2);
     Plan *plan = world_plan(&job, 0);
     PlanProgram *step = plan_program(plan, "step");
     int meetings = 0, landings = 0;

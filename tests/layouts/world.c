@@ -303,6 +303,7 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .precision = job->precision,
                              .bucket = job->bucket,
                              .no_overlap = job->no_overlap,
+                             .whole_blocks = job->whole_blocks,
                              .piece = job->piece,
                              .layout = layout,
                              .stage = stage };
