@@ -2,7 +2,9 @@
 // GPUs through the CUDA driver, real ones and the virtual one: one context, one stream, in whose
 // order everything happens. Parameters of a kernel are pointers only, so the array of addresses
 // that exec holds is the parameter buffer (checked against the compiled kernel when it is loaded)
-// and a launch copies nothing. A real GPU gets machine code, the virtual one PTX.
+// and a launch copies nothing. A real GPU gets machine code, the virtual one PTX, also where its
+// library stands in for the driver's (--device cuda with libmoec-vgpu.so as libcuda.so.1): machine code
+// is made then too, so that all but its execution is as on a real GPU.
 #include "runtime/device/device.h"
 
 #include <stdio.h>
@@ -27,7 +29,8 @@ typedef struct Stamp {
 typedef struct Cuda {
     Device base;
     const Driver *driver;
-    bool is_virtual;
+    bool is_virtual; // asked for by the name of an architecture
+    bool takes_ptx;  // the library is the virtual GPU's
     CUdevice id;
     bool retained;
     CUcontext context;
@@ -214,17 +217,34 @@ static Status choose_arch(const Cuda *cuda, const Plan *plan, char arch[16]) {
     return OK;
 }
 
+// Machine code of a newer toolkit than the driver knows. Versions are 1000 major + 10 minor.
+static Status too_new(const Cuda *cuda, CUresult result, Status status) {
+    int version = 0, major = 0, minor = 0;
+    bool of_image = result == CU_INVALID_IMAGE || result == CU_NO_BINARY || result == CU_INVALID_PTX ||
+                    result == CU_PTX_TOO_NEW;
+    char message[LOG_BYTES + 512];
+    snprintf(message, sizeof message, "%s", status_message());
+    if (!of_image || cuda->driver->version(&version) != 0 || jit_cuda_compiler(&major, &minor) != OK ||
+        1000 * major + 10 * minor <= version)
+        return status_fail(status, "%s", message);
+    return status_fail(status,
+                       "%s\n"
+                       "  hint: NVRTC %d.%d made it, and this driver is of CUDA %d.%d: take a newer driver, or set "
+                       "MOEC_NVRTC to the path of the libnvrtc.so of a toolkit that is not newer",
+                       message, major, minor, version / 1000, version % 1000 / 10);
+}
+
 static Status load_module(Cuda *cuda, const JitImage *image, const char *name, CUmodule *out) {
     char log[LOG_BYTES] = "", what[LOG_BYTES + 256];
-    bool say = !cuda->is_virtual; // whose message has the log's text
+    bool say = !cuda->takes_ptx; // whose message has the log's text
     int options[] = { CU_JIT_ERROR_LOG, CU_JIT_ERROR_LOG_BYTES };
     void *values[] = { log, (void *)(uintptr_t)sizeof log };
-    CUresult result = cuda->driver->module_load(out, image->cubin ? image->cubin : image->ptx,
+    CUresult result = cuda->driver->module_load(out, cuda->takes_ptx ? image->ptx : image->cubin,
                                                 COUNT_OF(options), options, values);
     if (result == 0) return OK;
     snprintf(what, sizeof what, "%s does not load kernel \"%.64s\"%s%s", cuda->name, name,
              say && log[0] ? ":\n" : "", say ? log : "");
-    return driver_fail_with(cuda->driver, result, what);
+    return too_new(cuda, result, driver_fail_with(cuda->driver, result, what));
 }
 
 // The layout as the driver has it, where the driver tells.
@@ -278,8 +298,8 @@ static Status load_all(Cuda *cuda, const Plan *plan, DeviceProgress progress, vo
         chosen = out_of_memory(cuda, plan_peak(plan), "the plan");
     if (share) chosen = share->agree(share->user, chosen);
     TRY(chosen);
-    TRY(jit_cuda(plan, arch, cuda->is_virtual ? JIT_PTX : JIT_CUBIN, progress, user, share, scratch,
-                 &images));
+    int code = (cuda->takes_ptx ? JIT_PTX : 0) | (cuda->is_virtual ? 0 : JIT_CUBIN);
+    TRY(jit_cuda(plan, arch, code, progress, user, share, scratch, &images));
     TRY(enter(cuda));
     cuda->modules = calloc(plan->n_sources, sizeof(CUmodule));
     if (!cuda->modules) return status_fail(ERR_MEMORY, "no memory for kernels");
@@ -581,6 +601,7 @@ static Status ask_properties(Cuda *cuda) {
 static Status open_device(Cuda *cuda, const char *arch, int ordinal) {
     int n = 0;
     TRY(driver_open(arch != NULL, &cuda->driver));
+    cuda->takes_ptx = cuda->driver->vgpu_init != NULL;
     if (arch) {
         if (!cuda->driver->vgpu_init)
             return status_fail(ERR_VERSION,

@@ -33,7 +33,14 @@ static Status open_library(bool virtual, Arena *arena, void **handle, const char
     static const char name[] = "libmoec-vgpu.so";
     LibraryPlaces places = { .arena = arena };
     if (!virtual) {
+        static const char *const folders[] = {
+            "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", // containers
+            "/usr/lib/wsl/lib",                                 // Windows
+            "/usr/lib/x86_64-linux-gnu/nvidia/current", "/run/opengl-driver/lib",
+        };
         library_add(&places, "libcuda.so.1");
+        for (int i = 0; i < COUNT_OF(folders); i++)
+            library_add_folders(&places, folders[i], "libcuda.so.1");
         return library_open(&places, "the CUDA driver",
                             "it comes with NVIDIA's driver for a GPU; --device vgpu:sm_80 needs "
                             "neither",

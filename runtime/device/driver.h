@@ -22,6 +22,10 @@ typedef struct CUgraphNode_st *CUgraphNode;
 enum {
     CU_OUT_OF_MEMORY = 2,
     CU_NO_DEVICE = 100,
+    CU_INVALID_IMAGE = 200,
+    CU_NO_BINARY = 209,
+    CU_INVALID_PTX = 218,
+    CU_PTX_TOO_NEW = 222,
     CU_NOT_READY = 600,
     CU_ATTR_MULTIPROCESSORS = 16,    // CUdevice_attribute
     CU_ATTR_CC_MAJOR = 75,

@@ -22,7 +22,7 @@
 #include "runtime/base/library.h"
 #include "runtime/jit/compile.h"
 
-enum { MAX_WORKERS = 64, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
+enum { MAX_WORKERS = 64, MOST_OPTIONS = 16, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
 
 /* The library --------------------------------------------------------------------------------- */
 
@@ -321,16 +321,27 @@ static Status collect(const Jobs *jobs, Worker *workers, int n,
     return OK;
 }
 
+// From 12.9 on NVRTC has a cache of its own, for which it calls the CUDA driver where there is one: in a worker,
+// forked from a process that may have opened a GPU, where no driver may be called. It is of no use beside ours.
+// What is compiled does not depend on it, so it is in no key.
+static int without_driver(const char *const *options, int n, const char *all[MOST_OPTIONS]) {
+    n = (int)min_i64(n, MOST_OPTIONS - 1);
+    memcpy(all, options, sizeof *all * (size_t)n);
+    if (100 * nvrtc.major + nvrtc.minor >= 1209) all[n++] = "--no-cache";
+    return n;
+}
+
 Status nvrtc_compile(CudaUnit *units, int n, const char *const *options, int n_options, int code,
                      const JitShare *share, void (*done)(void *user, int unit), void *user) {
     int major, minor, n_workers = 0;
+    const char *all[MOST_OPTIONS];
     if (!n) return OK;
     TRY(nvrtc_version(&major, &minor));
     Worker workers[MAX_WORKERS];
     _Atomic int *next = mmap(NULL, sizeof *next, PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (next == MAP_FAILED) return status_fail(ERR_MEMORY, "no memory for a list of kernels");
-    Jobs jobs = { units, n, code, n_options, options, next, share };
+    Jobs jobs = { units, n, code, without_driver(options, n_options, all), all, next, share };
     Status status = start_workers(&jobs, workers, &n_workers);
     if (status == OK) status = collect(&jobs, workers, n_workers, done, user);
     for (int i = 0; i < n_workers; i++) {
