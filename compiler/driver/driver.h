@@ -54,6 +54,8 @@ Status driver_lua_name(const char *flag, const char *path);
 Status driver_writable(const char *path);
 // --FLAG would write over `read`, a file that the command reads or writes besides; either may be NULL.
 Status driver_apart(const char *flag, const char *path, const char *read);
+// To stdout, in lines that fit the terminal; elsewhere as it is.
+void driver_print(const char *text);
 // To stderr, or into a text while one is set: where many ranks say the same, one says it.
 void driver_say(const char *text);
 void driver_hold(Text *into); // NULL: to stderr again

@@ -38,10 +38,9 @@ static int print_help(int command) {
         layout_help(&text);
     }
     bool of_run = options & (FOR_RESUME | FOR_EVAL);
-    printf("\noptions [%s]\n%s",
-           of_run ? "defaults of a new run; what is not given stays as this run has it"
-                  : "defaults",
-           text_cstr(&text));
+    printf("\noptions [%s]\n",
+           of_run ? "defaults of a new run; what is not given stays as this run has it" : "defaults");
+    driver_print(text_cstr(&text));
     text_finish(&text);
     return 0;
 }

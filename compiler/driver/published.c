@@ -207,7 +207,7 @@ static void print_parts(const CostStep *s) {
         for (int i = 1; i < COUNT_OF(parts); i++) {
             if (parts[i].s > parts[best].s) best = i;
         }
-        printf("%s%s %.0f %%", k ? ", " : "  ", parts[best].name, 100 * parts[best].s / s->seconds);
+        printf("%s%s %.0f %%", k ? ", " : "", parts[best].name, 100 * parts[best].s / s->seconds);
         parts[best].s = -1;
     }
 }
@@ -223,10 +223,11 @@ static void print_rows(Table *t, Use use, const char *title, Arena *arena) {
     printf("\n%s: tokens/s of a device, predicted and published, worst first\n", title);
     for (int i = 0; i < n; i++) {
         const Row *r = rows[i];
-        printf("  %+6.1f %%  %8.0f %8.0f  %-22s %-6s x%-4s %-16s %-22s %-5s pp%s ep%-3s", 100 * (r->predicted / r->published - 1),
-               r->predicted, r->published, r->cell[COLUMN_stack], r->cell[COLUMN_gpu], r->cell[COLUMN_gpus],
-               r->cell[COLUMN_spec], r->cell[COLUMN_args], r->cell[COLUMN_precision], r->cell[COLUMN_pp],
-               r->cell[COLUMN_ep]);
+        const char *gpus = arena_printf(arena, "%sx%s", r->cell[COLUMN_gpu], r->cell[COLUMN_gpus]),
+                   *spec = arena_printf(arena, "%s %s", r->cell[COLUMN_spec], r->cell[COLUMN_args]);
+        printf("%+6.1f %% %7.0f %7.0f  %-21s %-9s %-23s %s\n         pp%s ep%s: ", 100 * (r->predicted / r->published - 1),
+               r->predicted, r->published, r->cell[COLUMN_stack], gpus, spec, r->cell[COLUMN_precision],
+               r->cell[COLUMN_pp], r->cell[COLUMN_ep]);
         print_parts(&r->result.step);
         print_spread(t, r);
         printf("\n");
@@ -269,8 +270,9 @@ static void print_floor(const Table *t, bool across, Arena *arena) {
     }
     if (!n) return;
     double median = quantile(ratios, n, 0.5), p90 = quantile(ratios, n, 0.9);
-    printf("  %d pairs of rows that agree in every column%s differ by %.1f %% (median), %.1f %% (90th percentile), "
-           "at most %.2fx\n", n, across ? ", the stack's release apart," : "", 100 * median, 100 * p90, most);
+    printf("  %d pairs of rows that agree in every column%s differ\n"
+           "    by %.1f %% (median), %.1f %% (90th percentile), at most %.2fx\n", n,
+           across ? ", the stack's release apart," : "", 100 * median, 100 * p90, most);
 }
 
 int published_print(Bench *bench, const char *path) {
@@ -287,7 +289,7 @@ int published_print(Bench *bench, const char *path) {
         print_rows(&table, USE_TEST, "tested", arena);
         print_order(&table, true);
         print_order(&table, false);
-        print_rows(&table, USE_ALONE, "alone (groups of less than four: no factor)", arena);
+        print_rows(&table, USE_ALONE, "alone, in groups of less than four", arena);
         printf("\nfloor\n");
         print_floor(&table, false, arena);
         print_floor(&table, true, arena);

@@ -63,7 +63,7 @@ static BenchRun run_of(const Reported *r) {
 
 static double print_reported(const Reported *r, const BenchResult *p) {
     double published = published_speed(r, p), error = p->tokens_per_s / published - 1;
-    printf("  %-34s %8.0f of %8.0f %7.0f of %5.0f %9.1f", r->what, p->tokens_per_s, published, p->flop_per_s * 1e-12,
+    printf("  %-34s %7.0f of %7.0f %6.0f of %5.0f %8.1f", r->what, p->tokens_per_s, published, p->flop_per_s * 1e-12,
            published * p->flops_per_token * 1e-12, (double)(p->step.state_bytes + p->step.moving_bytes) / 0x1p30);
     if (r->gib) printf(" of %5.1f", r->gib);
     else printf("         ");
@@ -107,9 +107,11 @@ static int search_for(Bench *bench, const Reported *r, const BenchResult *theirs
     double start = time_seconds();
     Status status = bench_search(bench, &run, arena, &layout, &best);
     if (status == OK) {
-        printf("  %s: %s\n    %.0f tokens/s, %+.1f %% against %s; %.1f GiB; found in %.1f s\n", r->what, layout,
-               best.tokens_per_s, 100 * (best.tokens_per_s / theirs->tokens_per_s - 1), r->layout,
-               (double)(best.step.state_bytes + best.step.moving_bytes) / 0x1p30, time_seconds() - start);
+        driver_print(arena_printf(arena, "  %s: %s\n    against %s\n    %.0f tokens/s, %+.1f %%; %.1f GiB; found in %.1f s\n",
+                                  r->what, layout, r->layout, best.tokens_per_s,
+                                  100 * (best.tokens_per_s / theirs->tokens_per_s - 1),
+                                  (double)(best.step.state_bytes + best.step.moving_bytes) / 0x1p30,
+                                  time_seconds() - start));
         print_reasons(&theirs->step, &best.step);
     }
     arena_destroy(arena);
@@ -119,8 +121,8 @@ static int search_for(Bench *bench, const Reported *r, const BenchResult *theirs
 static int olmo_core_3(Bench *bench, bool searches) {
     BenchResult results[N_REPORTED];
     int within = 0;
-    printf("OLMo-core 3, technical report: predicted and published; from the description of the machine, nothing "
-           "fitted\n\n  %-34s %20s %16s %18s\n", "", "tokens/s per device", "TFLOP/s", "GiB");
+    printf("OLMo-core 3, technical report: predicted and published; from the description of the machine,\n"
+           "nothing fitted\n\n  %-34s %18s %15s %17s\n", "", "tokens/s of a device", "TFLOP/s", "GiB");
     for (int i = 0; i < N_REPORTED; i++) {
         BenchRun run = run_of(&reported[i]);
         Status status = bench_predict(bench, &run, &results[i]);
@@ -137,8 +139,8 @@ static int olmo_core_3(Bench *bench, bool searches) {
     }
     printf("\nmxfp8 is known to the cost model; moec has no kernels for it.\n");
     static const int searched[] = { 1, 7, 9 };
-    if (searches) printf("\nfastest of all layouts, as predicted, with the same sequences in a step; memory is "
-                        "that of moec's plans\n");
+    if (searches) printf("\nfastest of all layouts, as predicted, with the same sequences in a step; memory is that of\n"
+                        "moec's plans\n");
     for (int i = 0; searches && i < COUNT_OF(searched); i++) {
         int result = search_for(bench, &reported[searched[i]], &results[searched[i]]);
         if (result) return result;

@@ -209,7 +209,7 @@ static int write_layout(const Hunt *h) {
 
 // What is known stands, should what comes next be interrupted.
 static void print_out(Text *out) {
-    fputs(text_cstr(out), stdout);
+    driver_print(text_cstr(out));
     fflush(stdout);
     text_finish(out);
     *out = (Text){ 0 };

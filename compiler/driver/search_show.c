@@ -54,8 +54,8 @@ static void show_table(const Hunt *h, Text *out) {
         hunt_name(h, l, out);
         text_add(out, i && more < tie ? "  (tie)\n" : "\n");
     }
-    text_add(out, "    the best 64 by the formula, in the order of the simulator; tokens/s of a device; GiB of the fullest one,\n"
-                  "    whatever the load of experts\n");
+    text_add(out, "    the best 64 by the formula, in the order of the simulator; tokens/s of a device; GiB of the\n"
+                  "    fullest one, whatever the load of experts\n");
     if (ties)
         text_printf(out, "    %d within 1 %% of the first: run %s and keep the fastest\n", ties + 1,
                     ties > 1 ? "them" : "both");
@@ -87,7 +87,7 @@ static void show_certificate(const Hunt *h, Text *out) {
 /* Speed against memory -------------------------------------------------------------------------------- */
 
 static void show_front(const Hunt *h, Text *out) {
-    enum { WIDTH = 40 };
+    enum { WIDTH = 24 };
     if (h->front.n < 2) return;
     double most = hunt_tokens_per_s(h, h->front.at[0].step_s);
     text_add(out, "\nspeed against memory, by the formula\n      free GiB   tokens/s\n");
@@ -95,8 +95,8 @@ static void show_front(const Hunt *h, Text *out) {
         const SearchLayout *l = &h->front.at[i];
         double speed = hunt_tokens_per_s(h, l->step_s);
         int bar = (int)lround(WIDTH * speed / most);
-        text_printf(out, "  %12.1f %10.0f %.*s%*s ", gib(h->memory - l->peak_bytes), speed, bar,
-                    "########################################", WIDTH - bar, "");
+        text_printf(out, "  %12.1f %10.0f  %.*s%*s  ", gib(h->memory - l->peak_bytes), speed, bar,
+                    "########################", WIDTH - bar, "");
         hunt_name(h, l, out);
         text_add(out, "\n");
     }
@@ -139,7 +139,7 @@ static void show_memory(const Hunt *h, Text *out) {
     double (*bytes)[N_COSTED_BYTES] = (void *)ARENA_ARRAY(h->arena, double, pp * N_COSTED_BYTES);
     costed_bytes(&h->at.costed, best, bytes);
     text_printf(out, "\nmemory of a device of each stage, GiB of %.1f\n  %7s %7s", gib(h->memory), "stage", "layers");
-    for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %25s", costed_bytes_name[k]);
+    for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, "  %s", costed_bytes_name[k]);
     text_printf(out, " %8s\n", "all");
     for (int32_t r = 0, first = 0; r < pp; r++) {
         bool more = r + 1 < pp && layers_of(best, r) == layers_of(best, r + 1) &&
@@ -148,7 +148,8 @@ static void show_memory(const Hunt *h, Text *out) {
         char name[32];
         snprintf(name, sizeof name, first < r ? "%d-%d" : "%d", first, r);
         text_printf(out, "  %7s %7d", name, layers_of(best, r));
-        for (int k = 0; k < N_COSTED_BYTES; k++) text_printf(out, " %25.2f", gib(bytes[r][k]));
+        for (int k = 0; k < N_COSTED_BYTES; k++)
+            text_printf(out, "  %*.2f", (int)strlen(costed_bytes_name[k]), gib(bytes[r][k]));
         text_printf(out, " %8.2f\n", gib(best->stage_bytes[r]));
         first = r + 1;
     }

@@ -181,12 +181,15 @@ static void print_evidence(const Simulation *s) {
         for (uint32_t k = 0; k < s->plans[i]->n_kernels; k++)
             if (s->plans[i]->kernels[k].shape.k && s->plans[i]->kernels[k].shape.dtype == DTYPE_BF16)
                 used = PRECISION_BF16;
-    printf("known by  products: %s, memory of a device: %s", cost_evidence_name[d->matmul[used].evidence],
+    Text line = { 0 };
+    text_printf(&line, "known by  products: %s, memory of a device: %s", cost_evidence_name[d->matmul[used].evidence],
            cost_evidence_name[d->evidence[0]]);
     for (int32_t i = 0; i < s->cluster.n_links && plan_ranks(s->plans[0]) > 1; i++)
-        printf(", link %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
-    if (s->times) printf("; %d of %d kernels: %s", s->found, s->found + s->missed, s->times);
-    printf("\n");
+        text_printf(&line, ", link %s: %s", s->cluster.links[i].name, cost_evidence_name[s->cluster.links[i].evidence]);
+    if (s->times) text_printf(&line, "; %d of %d kernels: %s", s->found, s->found + s->missed, s->times);
+    text_add(&line, "\n");
+    driver_print(text_cstr(&line));
+    text_finish(&line);
 }
 
 static void print_memory(const Simulation *s) {
@@ -226,10 +229,10 @@ static Status print_step(const Simulation *s) {
     double seconds = (double)s->sim.step_ps * 1e-12;
     int32_t ranks = plan_ranks(s->plans[0]);
     double rate = (double)tokens_of(s) / seconds;
-    printf("simulate  %s\n", title(s));
+    driver_print(arena_printf(s->arena, "simulate  %s\n", title(s)));
     printf("step      %.3f ms, %lld tokens, %.0f tokens/s", seconds * 1e3, (long long)tokens_of(s), rate);
     if (ranks > 1) printf(", %.0f of each of %d ranks", rate / ranks, ranks);
-    if (s->load > 1) printf("; busiest rank of experts %.3f", s->load);
+    if (s->load > 1) printf("\nload      %.3f: the busiest rank of experts over the mean", s->load);
     printf("\n");
     print_memory(s);
     TRY(print_account(s));

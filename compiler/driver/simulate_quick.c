@@ -61,7 +61,7 @@ void simulate_account(const CostAccount *account, const CostProfile *profile, co
     CostMemory m;
     if (!account || !cost_memory(profile, account, run, &m)) return;
     char text[4][32];
-    printf("%-9s %s by its accounting: %s weights and optimizer, %s gathered, %s activations\n",
+    printf("%-9s %s: %s weights and optimizer, %s gathered, %s activations\n",
            cost_account_name(account), bytes_text(m.bytes, text[0]), bytes_text(m.state_bytes, text[1]),
            bytes_text(m.gathered_bytes, text[2]), bytes_text(m.moving_bytes, text[3]));
 }
@@ -90,7 +90,7 @@ static void print(const Quick *q, const CostProfile *profile) {
     text_printf(&text, ", %s, without plans\nstep      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n",
                 words[q->args->precision], seconds * 1e3, tokens, tokens / seconds, tokens / seconds / ranks, ranks,
                 ranks == 1 ? "" : "s");
-    fputs(text_cstr(&text), stdout);
+    driver_print(text_cstr(&text));
     print_memory(q, profile);
     text.bytes = 0;
     sim_waterfall_print(&q->sim, &text);

@@ -47,8 +47,8 @@ void costed_step(const Costed *costed, const SearchLayout *layout, CostedStep *o
 
 // Memory of a rank of a stage by what it is for.
 #define COSTED_BYTES(X)                                                                            \
-    X(state, "parameters and optimizer") X(saved, "kept for backward") X(transient, "while computing") \
-    X(fixed, "context and transports")
+    X(state, "weights and optimizer") X(saved, "kept for backward") X(transient, "while computing") \
+    X(fixed, "contexts")
 typedef enum CostedBytes {
 #define X(name, text) COSTED_BYTES_##name,
     COSTED_BYTES(X)

@@ -11,6 +11,7 @@ fail() { echo "FAILED: $*"; bad=1; }
 expect() { grep -qF -- "$2" "$1" || { fail "no '$2' in"; cat "$1"; }; }
 
 cd "$source" || exit 1
+unset COLUMNS
 search() { "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 "$@"; }
 search --layout pp=2,dp=2 -o "$work/best.lua" >"$work/a" 2>"$work/error" || fail "search: $(cat "$work/error")"
 search --layout pp=2,dp=2 >"$work/b" 2>/dev/null || fail "search again"
@@ -73,6 +74,15 @@ search --brief --capacity 0.5,1.25 --layout dp=4,capacity=1.25 >"$work/c" 2>&1 |
 search --brief --layout dp=4,ep=4,transport=blocks,node=2 >"$work/c" 2>&1 || fail "search with blocks"
 expect "$work/c" "ep=4 lies within a node of"
 refuse "no layout of 4 ranks is possible" models/tiny.lua --cluster cpux4 --capacity 1e-9
+
+# Lines fit a terminal; into a file each is one.
+COLUMNS=100 search --capacity 1.25,dropless --layout dp=4,ep=4,capacity=dropless,round=1.25 --memory-of olmo-core >"$work/c" 2>&1 ||
+    fail "search for a terminal"
+[[ $(wc -L <"$work/c") -le 100 ]] || fail "lines of more than 100 columns: $(cat "$work/c")"
+COLUMNS=60 search --brief >"$work/c" 2>&1 || fail "search for a narrow terminal"
+[[ $(wc -L <"$work/c") -le 60 ]] || fail "lines of more than 60 columns: $(cat "$work/c")"
+cmp -s <(tr -d ' \n' <"$work/c" | sed 's/foundin.*sspeed//') <(search --brief 2>/dev/null | tr -d ' \n' | sed 's/foundin.*sspeed//') ||
+    fail "other words for a narrow terminal"
 
 # What was found is printed and written even if the reasons are not waited for.
 "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 --brief -o "$work/soon.lua" 2>/dev/null | head -n 1 >"$work/d"

@@ -33,7 +33,7 @@ for ranks in "$@"; do
         tests/mpirun.sh "$build" "$ranks" "$build/moec" calibrate -o "$cluster" --threads 1 --seconds 2 >"$work/log" 2>&1 ||
             { cat "$work/log"; exit 1; }
     fi
-    "$build/moec" search "$spec" --cluster "$cluster" --gpus "$ranks" --tokens $((tokens * ranks)) --top 64 --brief \
+    env -u COLUMNS "$build/moec" search "$spec" --cluster "$cluster" --gpus "$ranks" --tokens $((tokens * ranks)) --top 64 --brief \
         >"$work/search"
     # number, played seconds, layout; mixed recomputes have no short form
     awk '/^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[+-][0-9.]+% / && !/ of [0-9]/ { print $1, $3, $7 }' "$work/search" >"$work/all"
