@@ -90,6 +90,7 @@ void fill_move(Filler *f, const KernelDesc *d) {
     fill_hole(f, "store_part", d->x == DTYPE_BF16 ? "v_store_bf16_part" : "v_store_part");
     fill_hole(f, "y_type", d->way == MOVE_SPREAD ? "const int64_t" : type);
     fill_size(f, "way", d->way);
+    fill_size(f, "whole", d->whole);
 }
 
 void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {

@@ -41,6 +41,7 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "turned", d->turned);
     size(out, "capacity", d->capacity);
     size(out, "way", d->way);
+    size(out, "whole", d->whole);
     size(out, "rounds", d->rounds);
     if (d->drops) text_printf(out, " drops %llx", (unsigned long long)d->stream);
     for (int32_t i = 0; d->owner && i < d->experts; i++)

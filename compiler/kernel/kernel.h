@@ -150,6 +150,7 @@ typedef struct KernelDesc {
     int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
     int64_t capacity;             // rows of a rank
     uint8_t way;                  // MoveWay
+    bool whole;                   // of a move here: y is zero where the table names no row
     int32_t rounds;               // of route_ranks: further ones there may be
     bool drops;                   // more may be asked for; `stream` feeds the hash that says what stays
     uint64_t stream;

@@ -22,7 +22,7 @@
 //   dispatch   rows [T] -> @gather rail -> move to the owners on the node
 //   collect    move here, a row for every token of the rail, or for each of its choices -> @exchange rail -> read
 //
-// What is no copy of is not written, and not read where it has come.
+// What has no copy on a node comes back as zeros, and is not read.
 //
 // These kernels are made when all others are described: a row program that would put rows stores them, one
 // that would get rows reads what has come back.
@@ -211,12 +211,13 @@ typedef struct Way {
 } Way;
 
 // features: of a row of y; parts: how many such a row of x has.
-static uint32_t add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint32_t table, uint32_t y,
+static void add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint32_t table, uint32_t y,
                          int64_t features, int32_t parts) {
     uint32_t kernel = lower_add_kernel(l, way->segment, way->depth, FAMILY_MOVE);
     KernelDesc *d = &l->kernels[kernel].desc;
     const Buffer *rows = &l->buffers[table];
     d->way = (uint8_t)how;
+    d->whole = in_whole_parts(l) && how != MOVE_SPREAD;
     bool by_choice = how == MOVE_SPREAD || how == MOVE_SUM;
     d->rows = rows->dims[0] * (by_choice ? 1 : rows->dims[1]);
     d->top_k = by_choice ? (int32_t)rows->dims[1] : 1;
@@ -231,7 +232,6 @@ static uint32_t add_move(Lower *l, const Way *way, MoveWay how, uint32_t x, uint
     lower_bind(l, kernel, "table", table, OPERAND_READ);
     lower_bind(l, kernel, "y", y, OPERAND_WRITE);
     l->kernels[kernel].binds[2].remote = how == MOVE_SPREAD;
-    return kernel;
 }
 
 static void add_blocks(Lower *l, const Way *way, uint32_t sizes, uint32_t from, uint32_t to, double even) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// move: rows by a table; where it is negative, nothing. x and y have $n numbers to a row; CAPACITY rows lie on
+// move: rows by a table; where it is negative, nothing, or zeros ($whole). x and y have $n numbers to a row; CAPACITY rows lie on
 // each rank that is reached.
 //
 //   $way 0  y[i] = x[table[i]]                                                         here
@@ -23,7 +23,7 @@ static void sum_$entry(const int64_t *x, const int32_t *rows, $type *to) {
             sum = any ? sum + v : v;
             any = 1;
         }
-        if (!any) return;
+        if (!any && !$whole) return;
         if (n == LANES) $store(to + j, sum);
         else $store_part(to + j, sum, n);
     }
@@ -38,6 +38,9 @@ void $entry(const $x_type *x, const int32_t *table, $y_type *y, int64_t tile_beg
 #else
     for (int64_t i = tile_begin * $chunk * K; i < end * K; i++) {
         int64_t row = table[i];
+#if $whole
+        for (int64_t j = 0; row < 0 && j < N; j++) y[i * N + j] = ($type){ 0 };
+#endif
         if (row < 0) continue;
 #if $way == 0
         const $type *from = x + row * N;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// move: rows by a table; where it is negative, nothing. templates/cpu/move.c says what the ways are; the numbers are the
+// move: rows by a table; where it is negative, nothing, or zeros ($whole). templates/cpu/move.c says what the ways are; the numbers are the
 // same, a sum's are added in one order.
 //
 // A row is units of 16 or 4 bytes ($unit_words) where it can be cut into those, else numbers. A block takes $chunk
@@ -59,7 +59,7 @@ KERNEL($threads) $entry(const $x_type *x, const int32_t *table, $y_type *y) {
     for (int64_t at = begin + threadIdx.x; at < end; at += $threads) {
         const int64_t i = at / UNITS, unit = at % UNITS;
 #if $way == 3
-        float sum[8];
+        float sum[8] = { 0.0f };
         bool any = false;
         for (int k = 0; k < K; k++) {
             const int32_t row = table[i * K + k];
@@ -67,9 +67,12 @@ KERNEL($threads) $entry(const $x_type *x, const int32_t *table, $y_type *y) {
             unit_add(sum, *unit_apart(x, row, unit), any);
             any = true;
         }
-        if (any) unit_put((Unit *)y + at, sum);
+        if (any || $whole) unit_put((Unit *)y + at, sum);
 #else
         const int32_t row = table[i];
+#if $whole
+        if (row < 0) ((Unit *)y)[at] = Unit{};
+#endif
         if (row < 0) continue;
 #if $way == 0
         ((Unit *)y)[at] = ((const Unit *)x)[row * (int64_t)UNITS + unit];

@@ -140,9 +140,9 @@ static Kernels add_kernels(Lab *lab, const Case *c, bool whole) {
     KernelDesc spread = { .family = FAMILY_MOVE, .way = MOVE_SPREAD, .rows = w.come, .top_k = c->top_k, .n = c->n,
                           .each = w.parts, .capacity = c->capacity, .x = (uint8_t)c->type };
     KernelDesc fetch = { .family = FAMILY_MOVE, .way = MOVE_FETCH, .rows = w.copies, .top_k = 1, .n = c->n, .each = 1,
-                         .capacity = c->capacity, .x = (uint8_t)c->type };
+                         .capacity = c->capacity, .whole = whole, .x = (uint8_t)c->type };
     KernelDesc sum = { .family = FAMILY_MOVE, .way = MOVE_SUM, .rows = w.come, .top_k = c->top_k, .n = c->n, .each = 1,
-                       .capacity = c->capacity, .x = (uint8_t)c->type };
+                       .capacity = c->capacity, .whole = whole, .x = (uint8_t)c->type };
     Kernels k = { lab_add(lab, &blocks), lab_add(lab, &move), lab_add(lab, &spread), lab_add(lab, &fetch) };
     if (c->type != DTYPE_I32) k.sum = lab_add(lab, &sum);
     world_close(&w);
@@ -241,6 +241,15 @@ static void go_there(World *w, Lab *lab, const Kernels *k) {
     }
 }
 
+// Rows of `to` that have no copy are zeros. `to` has one for `k` places of the table each.
+static void check_zeros(const World *w, const int32_t *table, int64_t n, int k, const char *to) {
+    for (int64_t i = 0; i < n; i++) {
+        bool any = false;
+        for (int64_t j = i * k; j < i * k + k; j++) any |= table[j] >= 0;
+        for (int64_t b = i * w->row_bytes; !any && b < (i + 1) * w->row_bytes; b++) assert_int_equal(to[b], 0);
+    }
+}
+
 static void come_back(World *w, Lab *lab, const Kernels *k) {
     void *far[MOST_RANKS];
     for (int r = 0; r < w->n_ranks; r++) {
@@ -251,6 +260,9 @@ static void come_back(World *w, Lab *lab, const Kernels *k) {
         Binding s[] = { x, READ_I32("table", w->ranks[r].put), of_type(w, "y", false, w->ranks[r].sums) };
         if (w->c->type != DTYPE_I32) lab_run(lab, k->sum, s, 3);
         lab_free(table);
+        if (!w->whole) continue;
+        check_zeros(w, w->ranks[r].get, w->copies, 1, w->ranks[r].returned);
+        if (w->c->type != DTYPE_I32) check_zeros(w, w->ranks[r].put, w->come, w->c->top_k, w->ranks[r].sums);
     }
     cross(w, back, returned, came, 1, (int64_t)w->c->rows * w->c->top_k);
     if (w->c->type != DTYPE_I32) cross(w, home, sums, summed, 1, w->c->rows);

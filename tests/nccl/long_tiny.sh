@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# models/tiny.lua on two virtual GPUs that divide layers, or experts: through the hosts, through NCCL's stand-in
+# models/tiny.lua on two virtual GPUs that divide layers, or experts, also as if each were a node: through the hosts, through NCCL's stand-in
 # under mpirun, and through it with torchrun's variables. The losses are those of one virtual GPU and of a CPU.
 # long_tiny.sh SOURCE BUILD
 set -euo pipefail
@@ -47,9 +47,10 @@ if ! "$moec" "${words[@]}" --device vgpu:sm_80 --out "$work/one" >"$work/log" 2>
     exit 1
 fi
 words+=(--device vgpu:sm_80)
-for kind in pp ep; do
+for kind in pp ep blocks; do
     layout=pp=2,dp=1,microbatch=2
-    [[ $kind == ep ]] && layout=dp=2,ep=2,microbatch=2
+    [[ $kind == pp ]] || layout=dp=2,ep=2,microbatch=2
+    [[ $kind == blocks ]] && layout+=,transport=blocks
     run "$kind" tests/mpirun.sh "$build" 2 "$moec" "${words[@]}" --layout "$layout"
     near "$kind"
     MOEC_NCCL_LIBRARY=$build/libmoec-nccl.so run "$kind-nccl" tests/mpirun.sh "$build" 2 "$moec" "${words[@]}" \

@@ -157,8 +157,7 @@ static void test_remote(void **state) {
 /* The interface -------------------------------------------------------------------------------- */
 
 // Every group of a mesh, with gathers, exchanges and barriers.
-static void groups(Rank *r) {
-    PlanMesh mesh = { { 1, 2, 2 }, 0 };
+static void groups_of(Rank *r, PlanMesh mesh) {
     Comm *comm = open_mesh(r, 60, mesh);
     for (int g = 0; g < N_GROUPS; g++) {
         PlanGroup group = (PlanGroup)g;
@@ -176,6 +175,21 @@ static void groups(Rank *r) {
     }
     comm_close(comm);
     FINE(r, r->nccl->destroy(r->comm));
+}
+
+static void groups(Rank *r) { groups_of(r, (PlanMesh){ { 1, 2, 2 }, 0 }); }
+
+// Two nodes of two, and the two rails between them.
+static void rails(Rank *r) { groups_of(r, (PlanMesh){ { 1, 1, 4 }, 0, 2 }); }
+
+// Who gives more than the other member of its rail takes.
+static void rail_differs(Rank *r) {
+    Comm *comm = open_mesh(r, 60, (PlanMesh){ { 1, 1, 4 }, 0, 2 });
+    void *from = numbers(r, 4, 0), *to = empty(r, 4);
+    Status status = comm->api->exchange(comm, GROUP_rail, from, to, r->rank == 1 ? 8 : 4);
+    if (status == OK) status = comm->api->settle(comm);
+    CHECK(r->rank % 2 ? status == ERR_INTERNAL && strstr(status_message(), "8 int8") : status == OK || status == ERR_RANK);
+    comm_close(comm);
 }
 
 static void windows(Rank *r) {
@@ -269,6 +283,8 @@ static void differs(Rank *r) {
         run_ranks(n, false, body);                                                                 \
     }
 TEST(groups, 4)
+TEST(rails, 4)
+TEST(rail_differs, 4)
 TEST(windows, 3)
 TEST(gone, 3)
 TEST(wedged, 2)
@@ -292,7 +308,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_group),   cmocka_unit_test(test_stages),  cmocka_unit_test(test_remote),
         cmocka_unit_test(test_groups),  cmocka_unit_test(test_windows), cmocka_unit_test(test_gone),
         cmocka_unit_test(test_wedged),  cmocka_unit_test(test_watched), cmocka_unit_test(test_differs),
-        cmocka_unit_test(test_missing), cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_halves),  cmocka_unit_test(test_rails),
+        cmocka_unit_test(test_rail_differs),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, own_cache_make, own_cache_remove);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Two processes with torchrun's variables train on a virtual GPU each: hosts meet over TCP, data goes through
-# NCCL's stand-in, and the losses are those of one rank, whether the ranks divide sequences, experts or layers.
+# NCCL's stand-in, and the losses are those of one rank, whether the ranks divide sequences, experts (also as if each were a node) or layers.
 # Ranks of CPUs are refused.
 # torchrun.sh SOURCE BUILD
 set -euo pipefail
@@ -33,7 +33,7 @@ both() { # out-folder arguments...
     wait "$first" || bad=1
     return "$bad"
 }
-for layout in dp=2 dp=2,ep=2 pp=2,microbatch=16; do
+for layout in dp=2 dp=2,ep=2 dp=2,ep=2,transport=blocks pp=2,microbatch=16; do
     both "$folder/$layout" --device vgpu:sm_80 --layout "$layout" || { cat "$folder/log0" "$folder/log1"; exit 1; }
     paste <(losses "$folder/one") <(losses "$folder/$layout") | awk -v layout="$layout" '
         { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-5 * $1) { print layout ": losses differ:", $0; bad = 1 } }
