@@ -39,6 +39,7 @@ static Tiling tiling(const KernelDesc *d) {
     case FAMILY_MOVE:
     case FAMILY_ROW: return flat_tiling(d->rows, ROW_TILE);
     case FAMILY_EMBED_W: return flat_tiling(d->vocab, div_up(d->vocab, VOCAB_TILES));
+    case FAMILY_PADS: t.tiles = d->experts; return t;
     case FAMILY_SEGMENT_SUM: t.tiles = d->experts ? d->experts : sequences; return t;
     case FAMILY_ROUND: return flat_tiling(d->rows * d->top_k, FLAT_TILE);
     case FAMILY_RAIL: return flat_tiling(d->ranks * d->rows, RAIL_TILE);
@@ -74,6 +75,7 @@ static const char *const template_name[N_FAMILIES] = {
     [FAMILY_MOVE] = "cpu/move.c",
     [FAMILY_ROUND] = "cpu/round.c",
     [FAMILY_RAIL] = "cpu/rail.c",
+    [FAMILY_PADS] = "cpu/pads.c",
     [FAMILY_SEGMENT_SUM] = "cpu/segment_sum.c",
     [FAMILY_CLEAR] = "cpu/clear.c",
     [FAMILY_SUMSQ] = "cpu/sumsq.c",
@@ -88,7 +90,7 @@ static Status expand_family(const KernelDesc *d, const Tiling *t, const char *en
     Filler f = {.arena = scratch};
     fill_desc(&f, d, entry);
     bool half = d->x == DTYPE_BF16;
-    if (d->family != FAMILY_MOVE) fill_hole(&f, "x_type", half ? "bf16" : "float");
+    if (d->family != FAMILY_MOVE) fill_hole(&f, "x_type", half ? "bf16" : d->x == DTYPE_I32 ? "int32_t" : "float");
     fill_hole(&f, "load", half ? "v_load_bf16" : "v_load");
     fill_hole(&f, "load_part", half ? "v_load_bf16_part" : "v_load_part");
     bool rounded = d->family == FAMILY_REDUCE && d->y == DTYPE_BF16;

@@ -23,6 +23,7 @@ static const Flat flat[N_FAMILIES] = {
     [FAMILY_ROUND] = { "cuda/round.cu", false },
     [FAMILY_RAIL] = { "cuda/rail.cu", false },
     [FAMILY_MOVE] = { "cuda/move.cu", false },
+    [FAMILY_PADS] = { "cuda/pads.cu", false },
     [FAMILY_SEGMENT_SUM] = { "cuda/segment_sum.cu", false },
     [FAMILY_CLEAR] = { "cuda/clear.cu", false },
     [FAMILY_SUMSQ] = { "cuda/sumsq.cu", false },
@@ -68,6 +69,7 @@ static void cut(const KernelDesc *d, CudaShape *shape, int64_t *chunk) {
     case FAMILY_EMBED_W: shape->tiles = div_up(d->vocab, *chunk = VOCAB_ROWS); break;
     case FAMILY_ROUTE:
     case FAMILY_COUNT:
+    case FAMILY_PADS:
     case FAMILY_ROUTE_RANKS: shape->tiles = d->experts; break;
     case FAMILY_SEGMENT_SUM:
         shape->threads = SUM_COLUMNS;

@@ -15,7 +15,9 @@ void fill_text(Filler *f, const char *name, Text *text) {
 
 void fill_type(Filler *f, const char *name, uint8_t dtype) {
     bool narrow = dtype == DTYPE_BF16;
-    fill_hole(f, arena_printf(f->arena, "%s_type", name), narrow ? "bf16" : "float");
+    fill_hole(f, arena_printf(f->arena, "%s_type", name), narrow              ? "bf16"
+                                                          : dtype == DTYPE_I32 ? "int32_t"
+                                                                               : "float");
     fill_hole(f, arena_printf(f->arena, "%s_narrow", name), narrow ? "1" : "0");
 }
 
@@ -75,6 +77,8 @@ static void fill_route(Filler *f, const KernelDesc *d) {
     fill_size(f, "drops", d->drops);
     fill_hole(f, "stream", arena_printf(f->arena, "0x%llxu", (unsigned long long)d->stream));
     fill_size(f, "rounds", d->rounds);
+    fill_hole(f, "starts", d->rounds ? ", starts" : "");
+    fill_hole(f, "starts_parameter", d->rounds ? ", int32_t *starts" : "");
     fill_hole(f, "round_parameters", d->rounds ? ", int32_t *starts, int32_t *numbers, int32_t *rounds" : "");
     fill_hole(f, "drop_parameters", !d->drops ? ""
                                        : d->accumulate ? "const int32_t *index, const float *scalars, "
@@ -116,5 +120,7 @@ void fill_desc(Filler *f, const KernelDesc *d, const char *entry) {
     fill_size(f, "sinks", d->sinks);
     fill_size(f, "accumulate", d->accumulate);
     fill_size(f, "capacity", d->capacity);
+    fill_size(f, "limit", d->limit ? d->limit : d->capacity);
+    fill_size(f, "align", d->align ? d->align : 1);
     if (d->family == FAMILY_ROUTE_RANKS) fill_route(f, d);
 }

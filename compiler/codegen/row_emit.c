@@ -199,6 +199,19 @@ static bool in_array(const RowVal *v) {
     return v->array || (v->memory && row_features(&v->shape) > 1);
 }
 
+// Expert rows that may have pads between them (kernel.h: WHAT_OFFSETS); `real` is the mask of those that are none.
+static bool has_pads(const Emit *em) {
+    return em->row->body->row == ROW_R && em->row->desc->align > 1;
+}
+
+// What the store gets of a row that may be a pad: zero, or what changes no record.
+static const char *without_pads(Emit *em, uint32_t val, const RowStore *s, const char *x) {
+    const char *v = emit_v(at(em, val));
+    if (!has_pads(em)) return x;
+    const char *none = s->partial && is_max(em, s) ? "v_of_bits(vi_splat(NO_ROWS))" : emit_text(em, "%s_splat(0)", v);
+    return emit_text(em, "%s_select(real, %s, %s)", v, x, none);
+}
+
 // Where the value `name` of val, or of a piece of it, goes.
 static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *space,
                  const int64_t *stride, int64_t offset, const char *name) {
@@ -214,10 +227,11 @@ static void sink(Emit *em, const Place *place, uint32_t val, const RowShape *spa
         if (em->row->sinks[i].val != val) continue;
         if (is_put(&em->row->body->stores[em->row->sinks[i].store]))
             store_apart(em, place, em->row->sinks[i].store, space, stride, name);
-        else if (em->row->by_rows)
-            store_rows(em, em->row->sinks[i].store, index, name);
-        else
-            store_features(em, em->row->sinks[i].store, index, name);
+        else {
+            uint32_t store = em->row->sinks[i].store;
+            const char *x = without_pads(em, val, &em->row->body->stores[store], name);
+            (em->row->by_rows ? store_rows : store_features)(em, store, index, x);
+        }
     }
 }
 
@@ -514,6 +528,10 @@ static int32_t experts_of(const Row *row) {
     return row->desc->experts; // of this rank
 }
 
+static bool asks_expert(const Emit *em) {
+    return finds(em->row, FIND_EXPERT) || has_pads(em);
+}
+
 // Numbers of all partial records of a tile.
 static int64_t record_numbers(const Row *row) {
     int64_t n = 0;
@@ -540,7 +558,7 @@ static void start_records(Emit *em) {
                   is_max(em, s) ? "v_of_bits(vi_splat(NO_ROWS))" : "v_splat(0.0f)", n);
         used += n;
     }
-    if (row->body->row == ROW_R && !row->by_rows && finds(row, FIND_EXPERT)) {
+    if (row->body->row == ROW_R && !row->by_rows && asks_expert(em)) {
         emit_line(em, "int32_t expert_now = first < last ? expert_of(l%d, %d, first) : 0;",
                   row->offsets, experts_of(row));
     }
@@ -622,6 +640,10 @@ static void finish_tile(Emit *em) {
 static void start_row(Emit *em) {
     const Row *row = em->row;
     const RowBody *b = row->body;
+    if (has_pads(em)) {
+        emit_line(em, "while (row >= l%d[expert_now + 1]) expert_now++;", row->offsets);
+        emit_line(em, "const VI real = vi_splat(-(row < l%d[%d + expert_now]));", row->offsets, experts_of(row) + 1);
+    }
     for (uint32_t i = 0; i < b->n_loads; i++) {
         long long n = (long long)emit_load_features(row, i);
         const char *type = emit_dtype(b->loads[i].dtype);
@@ -656,20 +678,27 @@ static void start_rows(Emit *em) {
     emit_line(em, "const VI live = vi_below(n);");
     if (is_gpu(em)) {
         const char *mine = "(lane_id() < n ? row + lane_id() : row)";
-        if (finds(em->row, FIND_EXPERT))
+        if (asks_expert(em))
             emit_line(em, "const VI expert = expert_of(l%d, %d, %s);", em->row->offsets,
                       experts_of(em->row), mine);
+        if (has_pads(em))
+            emit_line(em, "const VI real = live && %s < l%d[%d + expert];", mine, em->row->offsets,
+                      experts_of(em->row) + 1);
         if (finds(em->row, FIND_SEQUENCE))
             emit_line(em, "const VI sequence = (int32_t)(%s / %lld);", mine,
                       (long long)em->row->desc->sequence);
         return;
     }
-    if (finds(em->row, FIND_EXPERT)) {
+    if (has_pads(em)) emit_line(em, "VI real;");
+    if (asks_expert(em)) {
         emit_line(em, "VI expert;");
         emit_line(em, "for (int64_t i = 0; i < LANES; i++) {");
         emit_line(em, "    while (i < n && row + i >= l%d[expert_now + 1]) expert_now++;",
                   em->row->offsets);
         emit_line(em, "    expert[i] = expert_now;");
+        if (has_pads(em))
+            emit_line(em, "    real[i] = -(i < n && row + i < l%d[%d + expert_now]);", em->row->offsets,
+                      experts_of(em->row) + 1);
         emit_line(em, "}");
     }
     if (finds(em->row, FIND_SEQUENCE)) {

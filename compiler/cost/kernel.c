@@ -83,6 +83,7 @@ void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
     case FAMILY_ROUTE:
     case FAMILY_ROUTE_RANKS:
     case FAMILY_ROUND:
+    case FAMILY_PADS:
     case FAMILY_COUNT: out->class = COST_move; return;
     case FAMILY_SUMSQ:
     case FAMILY_CLIP:

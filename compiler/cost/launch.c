@@ -6,8 +6,9 @@
 
 // Where a layer's tokens go: what a kernel that routes writes.
 typedef struct Route {
-    uint32_t offsets, table; // buffers: i32 [experts of this rank + 1], i32 [T, top_k]
+    uint32_t offsets, table; // buffers: of experts of this rank (plan.h: row_align), i32 [T, top_k]
     double tokens, top_k, experts;
+    double pads;             // between experts' rows: as many may be missing to a multiple as not
     double capacity;         // rows that products over it have room for
 } Route;
 
@@ -39,9 +40,10 @@ static void find_routes(Reading *r) {
         if (table == UINT32_MAX || offsets == UINT32_MAX) continue;
         const PlanBuffer *of_rows = &r->program->buffers[table], *of_experts = &r->program->buffers[offsets];
         if (of_rows->n_dims != 2 || of_experts->n_dims != 1) continue;
+        double experts = (double)(of_experts->dims[0] - 1) / (r->plan->row_align > 1 ? 2 : 1);
         *ARENA_PUSH(r->arena, r->routes, r->n, r->cap) =
-            (Route){ offsets, table, (double)of_rows->dims[0], (double)of_rows->dims[1],
-                     (double)(of_experts->dims[0] - 1), 0 };
+            (Route){ offsets, table, (double)of_rows->dims[0], (double)of_rows->dims[1], experts,
+                     experts * (r->plan->row_align - 1) / 2, 0 };
     }
 }
 
@@ -142,6 +144,7 @@ static void of_launch(const Reading *r, const PlanInstr *instr, CostLaunch *out)
     of_remote(r, instr, route, out);
     double rows = route ? route->tokens * route->top_k : 0;
     if (rows > 0) out->room = route->capacity / rows;
+    if (route) rows += route->pads;
     if (k->class == COST_experts && route) {
         cost_of_rows(k, fmin(rows / rows_of(kernel), 1));
     } else if (route && route->capacity > rows && bound_to(r, instr, "offsets") == UINT32_MAX && is(kernel, "row")) {

@@ -9,7 +9,7 @@
 const char *const family_name[N_FAMILIES] = {
     "row",   "pack", "matmul",      "matmul_t", "matmul_w", "attend", "attend_grad", "embed_w",
     "route", "segment_sum", "clear",    "sumsq",    "clip",   "adamw",
-    "reduce", "fold", "count", "route_ranks", "blocks", "move", "round", "rail",
+    "reduce", "fold", "count", "route_ranks", "blocks", "move", "round", "rail", "pads",
 };
 
 /* sizes -------------------------------------------------------------------------------------- */
@@ -40,6 +40,8 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "accumulate", d->accumulate);
     size(out, "turned", d->turned);
     size(out, "capacity", d->capacity);
+    size(out, "limit", d->limit);
+    size(out, "align", d->align);
     size(out, "way", d->way);
     size(out, "whole", d->whole);
     size(out, "rounds", d->rounds);

@@ -29,6 +29,7 @@
 //                                                  rows top_k experts ranks capacity, drops stream accumulate, owner
 //               [, w starts, w numbers, w rounds]                               rounds
 //   round       r table, r starts, r number, w row_of_slot, w offsets             rows top_k experts ranks capacity
+//   pads        r offsets, a x                 (rows of it that are none: zero)   rows experts n align, x
 //   blocks      r all, r counts, w there, w token, w put, w home, w first, w back, w get, w place
 //                                                                                 rows top_k ranks each capacity
 //               (ranks: nodes; each: ranks of a node; CPU only, as is move)
@@ -80,7 +81,7 @@ typedef enum Family {
     FAMILY_ROW, FAMILY_PACK, FAMILY_MATMUL, FAMILY_MATMUL_T, FAMILY_MATMUL_W, FAMILY_ATTEND, FAMILY_ATTEND_GRAD,
     FAMILY_EMBED_W, FAMILY_ROUTE, FAMILY_SEGMENT_SUM, FAMILY_CLEAR, FAMILY_SUMSQ, FAMILY_CLIP, FAMILY_ADAMW,
     FAMILY_REDUCE, FAMILY_FOLD, FAMILY_COUNT, FAMILY_ROUTE_RANKS, FAMILY_BLOCKS, FAMILY_MOVE,
-    FAMILY_ROUND, FAMILY_RAIL, N_FAMILIES
+    FAMILY_ROUND, FAMILY_RAIL, FAMILY_PADS, N_FAMILIES
 } Family;
 extern const char *const family_name[N_FAMILIES];
 
@@ -99,7 +100,9 @@ typedef enum RowWhat {
     WHAT_SCALARS,     // the scalars region, f32: inv_step; seed and step of `uniform`
     WHAT_INDEX,       // i32 [T] global token numbers, for `uniform`
     WHAT_OFFSETS,     // i32 [experts + 1] of the group's route; every R group has it: rows past
-                      // offsets[experts] do not exist, partial records of tiles without rows are zero
+                      // offsets[experts] do not exist, partial records of tiles without rows are zero. With align
+                      // i32 [2 experts + 1]: the rows of expert e end at offsets[experts + 1 + e], and what is stored
+                      // of the pads behind them is zero, or nothing if it is a partial record
     WHAT_SLOT_OF_ROW, // i32 [R]: token * top_k + choice; dispatch reads through it
     WHAT_ROW_OF_SLOT, // i32 [T, top_k]: row, -1, or below: of a further round; collect reads through it
     WHAT_ACC,         // fp32 accumulators of the contraction this program is the `post` of
@@ -148,7 +151,9 @@ typedef struct KernelDesc {
     float scale;
     bool causal, sinks, accumulate, turned;
     int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
-    int64_t capacity;             // rows of a rank
+    int64_t capacity;             // rows of a rank, pads among them
+    int64_t limit;                // of route_ranks: copies that a rank takes; 0: capacity
+    int32_t align;                // of what makes or reads offsets: row_align (plan.h); 0: 1
     uint8_t way;                  // MoveWay
     bool whole;                   // of a move here: y is zero where the table names no row
     int32_t rounds;               // of route_ranks: further ones there may be

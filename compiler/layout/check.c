@@ -162,7 +162,8 @@ static bool rule_rows(const Facts *f, const Layout *l, Text *why) {
     if (tokens > INT32_MAX)
         BROKEN(why, "a microbatch of %lld tokens, expected up to %d", (long long)tokens, INT32_MAX);
     for (int32_t i = 0; i < f->n_routes; i++) {
-        double rows = layout_rows_of(f, l, &f->routes[i]);
+        double pads = (double)(f->routes[i].experts / l->ep) * (l->row_align > 1 ? l->row_align - 1 : 0);
+        double rows = layout_rows_of(f, l, &f->routes[i]) + pads;
         if (rows > INT32_MAX)
             BROKEN(why, "%s has %.0f rows on a rank, expected up to %d", f->routes[i].name, rows,
                    INT32_MAX);

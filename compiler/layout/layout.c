@@ -3,7 +3,7 @@
 #include "compiler/layout/layout.h"
 
 Layout layout_single(void) {
-    return (Layout){ .pp = 1, .dp = 1, .ep = 1, .chunks = 1, .node = 1 };
+    return (Layout){ .pp = 1, .dp = 1, .ep = 1, .chunks = 1, .node = 1, .row_align = 1 };
 }
 
 int32_t layout_stage_of_layer(const Layout *layout, int32_t layer, int32_t n_layers) {

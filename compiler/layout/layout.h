@@ -33,6 +33,7 @@ typedef struct Layout {
     uint8_t params, expert_params; // LayoutParams, of dense ones and of experts
     uint8_t transport;            // LayoutTransport
     int32_t node;                 // ranks of ep on a node, which reach each other's memory; blocks go between nodes
+    int32_t row_align;            // first rows of experts are multiples of it, a power of two; 0: 1
     uint8_t recompute;            // LayoutRecompute, of every layer ...
     uint8_t *layer_recompute;     // ... or of each, [layers]; NULL: all alike
     int32_t n_layer_recompute;
@@ -79,10 +80,14 @@ int64_t layout_microbatches(const Layout *layout, const Model *model, const Layo
 
 /* text.c: the short form "pp=2,dp=8,ep=4,stages=4:3", and the fields that the Lua form shares with it */
 
-enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SEQUENCES = 1 << 20 };
+enum {
+    LAYOUT_MOST_RANKS = 1 << 20,
+    LAYOUT_MOST_STAGES = 1 << 10,
+    LAYOUT_MOST_SEQUENCES = 1 << 20,
+};
 
 // X(name, kind, member, largest number, choices, what it says). The kind says how a value is written:
-// SIZE a whole number from 1, CHOICE a word, COUNTS whole numbers with ':' between, POLICY a word or one
+// SIZE a whole number from 1, POWER such a power of two, CHOICE a word, COUNTS whole numbers with ':' between, POLICY a word or one
 // word per layer with ':' between, ROOM a number or a word for infinity.
 #define LAYOUT_FIELDS(X)                                                                           \
     X(pp, SIZE, pp, LAYOUT_MOST_STAGES, "", "pipeline stages")                                     \
@@ -106,7 +111,9 @@ enum { LAYOUT_MOST_RANKS = 1 << 20, LAYOUT_MOST_STAGES = 1 << 10, LAYOUT_MOST_SE
     X(transport, CHOICE, transport, 0, "rows|blocks",                                              \
       "how rows reach experts: one by one into memory; between nodes in blocks")                   \
     X(node, SIZE, node, LAYOUT_MOST_RANKS, "",                                                     \
-      "with transport=blocks: ranks of ep that reach each other's memory; divides ep")
+      "with transport=blocks: ranks of ep that reach each other's memory; divides ep")             \
+    X(row_align, POWER, row_align, PLAN_MOST_ALIGN, "",                                            \
+      "first rows of experts are multiples of it; rows between them are zero")
 
 typedef enum LayoutField {
 #define X(name, ...) LAYOUT_##name,

@@ -30,7 +30,7 @@ enum {
 extern const Rule layout_rules[N_RULES];
 // The first rule that is broken, else N_RULES.
 int layout_first_broken(const Facts *facts, const Layout *layout, Text *why);
-// Rows that a rank has room for in one microbatch of the route, ep * T * k at most.
+// Copies that a rank has room for in one microbatch of the route, ep * T * k at most.
 double layout_rows_of(const Facts *facts, const Layout *layout, const RouteFact *route);
 
 // The nearest layout that keeps every rule; false: there is none of that number of ranks.

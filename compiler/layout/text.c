@@ -10,7 +10,9 @@
 
 #include "compiler/layout/private.h"
 
-typedef enum FieldKind { FIELD_SIZE, FIELD_CHOICE, FIELD_COUNTS, FIELD_POLICY, FIELD_ROOM } FieldKind;
+typedef enum FieldKind {
+    FIELD_SIZE, FIELD_POWER, FIELD_CHOICE, FIELD_COUNTS, FIELD_POLICY, FIELD_ROOM
+} FieldKind;
 
 static const struct {
     FieldKind kind;
@@ -93,6 +95,16 @@ static Status read_whole(LayoutField field, const char *text, int64_t least, int
                        (long long)fields[field].most);
 }
 
+static Status read_power(LayoutField field, const char *text, int32_t *out) {
+    int32_t value;
+    char expected[48];
+    TRY(read_whole(field, text, 1, &value));
+    snprintf(expected, sizeof expected, "a power of two from 1 to %lld", (long long)fields[field].most);
+    if (value & (value - 1)) return wrong_value(field, text, expected);
+    *out = value;
+    return OK;
+}
+
 /* Values --------------------------------------------------------------------------------------- */
 
 // How many parts the list has; *parts are those texts.
@@ -154,6 +166,7 @@ static Status set_room(Layout *layout, LayoutField field, const char *value) {
 Status layout_set(Layout *layout, Arena *arena, LayoutField field, const char *value) {
     switch (fields[field].kind) {
     case FIELD_SIZE: return read_whole(field, value, 1, member(layout, field));
+    case FIELD_POWER: return read_power(field, value, member(layout, field));
     case FIELD_CHOICE: return read_choice(field, value, member(layout, field));
     case FIELD_COUNTS: return set_counts(layout, arena, field, value);
     case FIELD_POLICY: return set_policy(layout, arena, field, value);
@@ -227,6 +240,7 @@ bool layout_leaves_out(const Layout *layout, LayoutField field) {
     Layout single = layout_single();
     switch (fields[field].kind) {
     case FIELD_SIZE:
+    case FIELD_POWER:
         return field != LAYOUT_dp &&
                *(int32_t *)member(layout, field) == *(int32_t *)member(&single, field);
     case FIELD_CHOICE: {
@@ -244,7 +258,8 @@ bool layout_leaves_out(const Layout *layout, LayoutField field) {
 void layout_print_value(const Layout *layout, LayoutField field, Text *out) {
     char word[LONGEST_WORD];
     switch (fields[field].kind) {
-    case FIELD_SIZE: text_printf(out, "%d", *(int32_t *)member(layout, field)); break;
+    case FIELD_SIZE:
+    case FIELD_POWER: text_printf(out, "%d", *(int32_t *)member(layout, field)); break;
     case FIELD_CHOICE:
         text_add(out, choice_word(field, *(uint8_t *)member(layout, field), word));
         break;
@@ -279,7 +294,8 @@ void layout_print(const Layout *layout, Text *out) {
 
 static void value_form(LayoutField field, Text *out) {
     switch (fields[field].kind) {
-    case FIELD_SIZE: text_add(out, "N"); break;
+    case FIELD_SIZE:
+    case FIELD_POWER: text_add(out, "N"); break;
     case FIELD_CHOICE: text_add(out, fields[field].choices); break;
     case FIELD_COUNTS: text_add(out, "N:N:..."); break;
     case FIELD_POLICY: text_printf(out, "%s", fields[field].choices); break;

@@ -260,6 +260,7 @@ void body_describe_pre(Lower *l, uint32_t kernel, uint32_t n) {
     Build build = { .l = l, .kernel = kernel, .stamp = 2 * kernel + 2, .load = 'a', .store = 'b' };
     const Type *type = model_type(l->m, n);
     bool pairs = lower_is_bf16(l, l->kernels[kernel].node);
+    if (lower_align(l) > 1) l->kernels[kernel].desc.align = lower_align(l);
     body->model = l->m;
     body->row = type->row;
     body->route = type->route;
@@ -284,6 +285,7 @@ bool body_describe(Lower *l, uint32_t kernel) {
     desc->rows = lower_rows(l, &rows);
     if (first->row == ROW_T || first->row == ROW_S) desc->sequence = l->m->sequence;
     if (first->row == ROW_R) desc->experts = lower_experts(l, &rows);
+    if (first->row == ROW_R && lower_align(l) > 1) desc->align = lower_align(l);
     body->model = l->m;
     body->row = first->row;
     body->route = first->route;

@@ -59,8 +59,8 @@ static void set_route(const Lower *l, Buffer *buffer) {
         set_dims(buffer, 1, (int64_t[]){ lower_rounds(l, buffer->node) });
     else if (buffer->kind == BUFFER_ROUNDS)
         set_dims(buffer, 1, (int64_t[]){ buffer->k ? lower_ep(l) : 1 });
-    else
-        set_dims(buffer, 1, (int64_t[]){ lower_experts(l, &rows) + 1 });
+    else // offsets, starts: first rows of experts; with row_align, where they end
+        set_dims(buffer, 1, (int64_t[]){ lower_experts(l, &rows) * (lower_align(l) > 1 ? 2 : 1) + 1 });
 }
 
 // Attention's results, as spares: 0 the output, 1 the log-sum-exp; 8 + i: part i of the gradient.

@@ -169,6 +169,7 @@ static void describe_route(Lower *l, uint32_t kernel, uint32_t n) {
     d->rows = l->tokens;
     d->top_k = model_top_k(l->m, &rows);
     d->experts = model_experts(l->m, &rows);
+    if (lower_align(l) > 1) d->align = lower_align(l);
     bind_operand(l, kernel, "ids", n, 0);
     lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
     lower_bind(l, kernel, "slot_of_row", lower_buffer(l, BUFFER_SLOT_OF_ROW, n, 0), OPERAND_WRITE);
@@ -311,6 +312,7 @@ bool pass_describe(Lower *l) {
         if ((!family || kernel_has_post(l, &l->kernels[k])) && !body_describe(l, k)) return false;
     }
     if (lower_in_blocks(l)) blocks_describe(l);
+    if (lower_align(l) > 1) pads_describe(l);
     lower_order_transfers(l);
     if (l->program == PROGRAM_STEP && !l->trial) describe_update(l);
     if (!l->trial) describe_sharded(l);

@@ -10,6 +10,9 @@
 //
 // Without drops a layout may give a rank rows for a round only: rounds.c has what becomes of the others.
 //
+// With row_align (plan.h) an expert's first row is a multiple of it: CAPACITY is of rows and pads, every rank computes
+// the same places, and pads.c zeroes what nobody has put.
+//
 // Barriers are no kernels of the graph: the scheduler asks, before it runs a kernel, whether ranks must
 // have met since what has run, and lets everything else go first. So what does not depend on other
 // ranks fills the time until the last of them comes, and all that waits for a meeting shares it.
@@ -38,7 +41,19 @@ static double capacity_of(const Lower *l, uint32_t route) {
     return own > 0 ? isinf(own) ? 0 : own : spec;
 }
 
-int64_t lower_capacity(const Lower *l, uint32_t route) {
+int32_t lower_align(const Lower *l) {
+    return l->layout->row_align > 1 ? l->layout->row_align : 1;
+}
+
+// So many rows of any experts, with pads: every expert that has some ends up to align - 1 rows before a multiple.
+static int64_t with_pads(const Lower *l, uint32_t route, int64_t rows) {
+    Type type = { .row = ROW_R, .route = route };
+    int64_t align = lower_align(l), ends = min_i64(lower_experts(l, &type), rows);
+    return (rows + ends * (align - 1)) / align * align;
+}
+
+// Copies that a rank takes.
+static int64_t limit_of(const Lower *l, uint32_t route) {
     int64_t most = most_rows(l, route), even = most / lower_ep(l);
     double factor = capacity_of(l, route);
     if (factor <= 0 && isfinite(l->layout->round)) factor = l->layout->round; // 0: one for all
@@ -47,9 +62,15 @@ int64_t lower_capacity(const Lower *l, uint32_t route) {
     return max_i64((int64_t)ceil(factor * (double)even * (1 - 0x1p-23)), 1);
 }
 
+int64_t lower_capacity(const Lower *l, uint32_t route) {
+    return with_pads(l, route, lower_ep(l) > 1 ? limit_of(l, route) : most_rows(l, route));
+}
+
+// Rounds are cuts of the rows with their pads.
 int32_t lower_rounds(const Lower *l, uint32_t route) {
     bool drops = capacity_of(l, route) > 0 || lower_ep(l) == 1;
-    return drops ? 0 : (int32_t)(div_up(most_rows(l, route), lower_capacity(l, route)) - 1);
+    return drops ? 0
+                 : (int32_t)(div_up(with_pads(l, route, most_rows(l, route)), lower_capacity(l, route)) - 1);
 }
 
 bool lower_check_route(Lower *l, uint32_t n) {
@@ -158,11 +179,13 @@ void describe_route_ranks(Lower *l, uint32_t kernel, uint32_t n, uint32_t ids) {
     lower_bind(l, exchange, "to", all, OPERAND_WRITE);
     desc.family = FAMILY_ROUTE_RANKS;
     desc.capacity = lower_capacity(l, n);
+    if (lower_align(l) > 1) desc.align = lower_align(l);
+    if (desc.align) desc.limit = limit_of(l, n);
     desc.owner = lower_owners(l, model_name(l->m, l->m->nodes[n].addr));
     l->kernels[kernel].desc = desc;
     lower_bind(l, kernel, "ids", ids, OPERAND_READ);
     lower_bind(l, kernel, "counts", all, OPERAND_READ);
-    if (desc.capacity < most_rows(l, n) && !lower_rounds(l, n)) bind_drops(l, kernel, n);
+    if (limit_of(l, n) < most_rows(l, n) && !lower_rounds(l, n)) bind_drops(l, kernel, n);
     lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
     lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
     if (lower_rounds(l, n)) bind_rounds(l, kernel, n);
@@ -179,6 +202,7 @@ void describe_round(Lower *l, uint32_t kernel, uint32_t n) {
                        .experts = model_experts(l->m, &rows),
                        .ranks = lower_ep(l),
                        .capacity = lower_capacity(l, n),
+                       .align = lower_align(l) > 1 ? lower_align(l) : 0,
                        .loc = l->m->nodes[n].loc };
     lower_bind(l, kernel, "table", lower_buffer(l, BUFFER_ROW_OF_SLOT, route, 0), OPERAND_READ);
     lower_bind(l, kernel, "starts", lower_buffer(l, BUFFER_STARTS, route, 0), OPERAND_READ);
@@ -205,6 +229,7 @@ bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel) {
         uint8_t unmet = m->unmet[bind->buffer];
         if (l->buffers[bind->buffer].region != REGION_sym) continue;
         if (bind->mode == OPERAND_WRITE && !m->met) return true;
+        if (bind->mode == OPERAND_INPLACE && unmet & UNMET_PUT) return true;
         if (bind->mode == OPERAND_READ && unmet & (bind->remote ? UNMET_WRITE | UNMET_PUT : UNMET_PUT))
             return true;
     }
@@ -231,7 +256,7 @@ void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
         const Bind *bind = &k->binds[i];
         if (l->buffers[bind->buffer].region != REGION_sym) continue;
         m->open |= bind->remote;
-        if (bind->mode == OPERAND_WRITE) m->unmet[bind->buffer] |= bind->remote ? UNMET_PUT : UNMET_WRITE;
+        if (bind->mode == OPERAND_WRITE || bind->mode == OPERAND_INPLACE) m->unmet[bind->buffer] |= bind->remote ? UNMET_PUT : UNMET_WRITE;
     }
 }
 

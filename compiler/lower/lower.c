@@ -57,7 +57,7 @@ bool lower_fail(Lower *l, uint32_t node, const char *format, ...) {
 int64_t lower_rows(const Lower *l, const Type *type) {
     switch ((RowKind)type->row) {
     case ROW_T: return l->tokens;
-    case ROW_R: return lower_ep(l) > 1 ? lower_capacity(l, type->route) : l->tokens * model_top_k(l->m, type);
+    case ROW_R: return lower_capacity(l, type->route);
     case ROW_E: return lower_experts(l, type);
     case ROW_S: return l->sequences;
     default: return 1;
@@ -241,6 +241,7 @@ static bool lower_programs(Lower *l) {
     plan->vocab = l->from->vocab;
     plan->microbatches = l->options->microbatches;
     plan->mesh = layout_mesh(l->layout, l->options->stage);
+    plan->row_align = lower_align(l);
     if (l->layout->pp > 1) stages_survey(l);
     if (!find_gradients(l) || !emit_params(l)) return false;
     if (l->options->programs[PROGRAM_STEP] && l->layout->pp > 1 && !plan->n_trained) {

@@ -398,7 +398,8 @@ void describe_sharded(Lower *l);
 
 int32_t lower_ep(const Lower *l);
 int32_t lower_experts(const Lower *l, const Type *type);        // of an R or E type's route, on this rank
-int64_t lower_capacity(const Lower *l, uint32_t route);         // rows of a rank, with ep > 1
+int32_t lower_align(const Lower *l);                            // row_align; 1: rows are dense
+int64_t lower_capacity(const Lower *l, uint32_t route);         // rows of a rank, pads among them
 int32_t lower_rounds(const Lower *l, uint32_t route);           // further ones there may be; 0: all rows fit, or drop
 bool lower_check_route(Lower *l, uint32_t n);
 // Rank by expert, of a layer's parameter by its name; NULL: in order.
@@ -420,6 +421,10 @@ bool meet_is_due(const Lower *l, const Meetings *m, uint32_t kernel); // before 
 void meet_run(const Lower *l, Meetings *m, uint32_t kernel);    // it runs
 void meet_join(const Lower *l, Meetings *m, const Meetings *before);
 void meet_lives(Lower *l);                                      // after other lives are known
+
+/* pads.c: zeros between experts' rows */
+
+void pads_describe(Lower *l); // after all kernels that put rows
 
 /* rounds.c: rows that do not fit into the first round */
 

@@ -253,6 +253,7 @@ bool pass_rounds(Lower *l) {
 /* Repeats -------------------------------------------------------------------------------------- */
 
 static uint16_t set_of(const Lower *l, const Kernel *kernel) {
+    if (kernel->desc.family == FAMILY_PADS) return l->m->nodes[kernel->node].round;
     return kernel->n_units ? l->m->nodes[l->units[kernel->units[0]].node].round : 0;
 }
 

@@ -31,6 +31,8 @@
 //   clash       over all rows, no two buffers of act, or of sym, share bytes while both live; act's size and lower bound
 //   remote      what other ranks read and write lies in sym; between uses of its bytes by several ranks,
 //               over all rows, the ranks meet
+//   align       with row_align above 1: expert rows are whole multiples of it, their offsets say where rows end,
+//               and what other ranks have put is not read before its pads are zero
 //   interface   inputs, metrics and outputs are the buffers of io, apart, of the right shape
 //   order       act is read after a write in the same microbatch; who may write which region
 //   gradients   of every trained parameter cleared and written, the parameter updated once
@@ -44,7 +46,7 @@
 //               their weights
 //
 // check.c has the plan's tables, check_program.c a program's form, check_rows.c rows of a pipeline, check_crossing.c what crosses
-// ranks, check_halves.c what goes on meanwhile, check_remote.c what they read and write of each other, check_buckets.c parameters that they
+// ranks, check_halves.c what goes on meanwhile, check_remote.c what they read and write of each other, check_align.c rows that are none, check_buckets.c parameters that they
 // share, check_memory.c lives and addresses, check_repeat.c repeats, check_flow.c who writes what and when, check_packed.c copies
 // of weights. Code that makes plans is not used here.
 #include "runtime/plan/check.h"
@@ -145,6 +147,9 @@ static Status check_head(const Plan *plan) {
     if (plan->mesh.stage < 0 || plan->mesh.stage >= plan->mesh.size[AXIS_pp])
         REFUSE("head", "expected a stage below %d, found %d", plan->mesh.size[AXIS_pp],
                plan->mesh.stage);
+    int32_t align = plan->row_align;
+    if (align < 1 || align > PLAN_MOST_ALIGN || align & (align - 1))
+        REFUSE("head", "expected a row_align that is a power of two up to %d, found %d", PLAN_MOST_ALIGN, align);
     if (plan->vocab < 0)
         REFUSE("head", "expected a vocabulary of 0 or more, found %lld", (long long)plan->vocab);
     if (plan->n_trained < 0 || plan->n_trained > INT64_MAX / 8) {

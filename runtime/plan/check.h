@@ -69,6 +69,8 @@ uint32_t check_once_from(const ProgramCheck *c);
 /* check_remote.c */
 Status check_remote_operand(const ProgramCheck *c, uint32_t number, const PlanOperand *operand);
 Status check_remote(const ProgramCheck *c);       // needs phases, lives
+/* check_align.c */
+Status check_align(const ProgramCheck *c);        // pads of expert rows
 /* check_repeat.c */
 Status check_repeats(const ProgramCheck *c);      // their form: before anything else reads them
 Status check_repeat_flow(const ProgramCheck *c);

@@ -320,6 +320,7 @@ Status check_program(const Plan *plan, const PlanProgram *program, Arena *scratc
     TRY(check_repeat_flow(&c));
     TRY(check_clashes(&c));
     TRY(check_remote(&c));
+    TRY(check_align(&c));
     TRY(check_halves(&c));
     TRY(check_order(&c));
     if (c.is_step) TRY(check_gradients(&c));

@@ -328,6 +328,10 @@ static void parse_head(Parser *p) {
     plan->n_trained = count(p, "numbers");
     newline(p);
     parse_mesh(p);
+    if (accept(p, "row_align ")) {
+        plan->row_align = (int32_t)integer(p, 2, PLAN_MOST_ALIGN, "rows");
+        newline(p);
+    }
     literal(p, "peak ");
     const char *at = p->at;
     int peak_line = p->line;

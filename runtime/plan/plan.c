@@ -9,6 +9,7 @@ Plan *plan_create(void) {
     plan->model = "";
     plan->target = "cpu";
     for (int axis = 0; axis < N_AXES; axis++) plan->mesh.size[axis] = 1;
+    plan->row_align = 1;
     return plan;
 }
 

@@ -33,7 +33,7 @@
 
 #include "runtime/base/base.h"
 
-enum { PLAN_VERSION = 1, PLAN_MAX_DIMS = 8, PLAN_MOST_RANKS = 1 << 20, PLAN_GRAIN = 256 /* bytes: address alignment of buffers */ };
+enum { PLAN_VERSION = 1, PLAN_MAX_DIMS = 8, PLAN_MOST_RANKS = 1 << 20, PLAN_MOST_ALIGN = 128, PLAN_GRAIN = 256 /* bytes: address alignment of buffers */ };
 
 #define PLAN_DTYPES(X) X(F32, "f32", "float", 4) X(I32, "i32", "int32_t", 4) X(I64, "i64", "int64_t", 8) X(BF16, "bf16", "bf16", 2)
 typedef enum Dtype {
@@ -307,6 +307,11 @@ typedef struct PlanProgram {
     int64_t act_bytes, act_bound;     // peak of act, and its lower bound (largest sum of live bytes)
 } PlanProgram;
 
+// Rows of experts. A route gives every expert of this rank a segment of the rows of a buffer: `offsets`, i32
+// [experts + 1], says where each begins. With row_align above 1, a power of two up to PLAN_MOST_ALIGN, segments are
+// whole multiples of it, and [experts] more numbers behind say where the rows of each end; what is left of a
+// segment are *pads*. In whatever kernels of the plan make, pads are zero: kernels may work on whole segments. What
+// other ranks put they do not put there: a launch of family "pads" does, before the rows are read.
 typedef struct Plan {
     Arena *arena;
     const char *model, *target;  // "tiny", "cpu" (PlanTarget)
@@ -314,6 +319,7 @@ typedef struct Plan {
     int64_t sequence, vocab;
     int32_t microbatches;        // per step, of this rank
     PlanMesh mesh;
+    int32_t row_align;           // first rows of experts are multiples of it; see below
     int64_t region_bytes[N_REGIONS];
     int64_t n_trained;           // fp32 numbers in grads (padding included); as many of weights precede the
                                  // states where there are no buckets

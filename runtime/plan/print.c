@@ -291,6 +291,7 @@ void plan_print_text(const Plan *plan, bool locations, Text *out) {
         if (plan->mesh.node > 1) text_printf(out, " node %d", plan->mesh.node);
         text_printf(out, " stage %d\n", plan->mesh.stage);
     }
+    if (plan->row_align != 1) text_printf(out, "row_align %d\n", plan->row_align);
     add_int(out, "peak ", plan_peak(plan));
     text_add(out, "\n");
     for (int region = 0; region < N_REGIONS; region++) {

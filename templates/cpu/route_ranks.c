@@ -5,19 +5,21 @@
 //   -> row_of_slot [rows, top_k]: owner * CAPACITY + row, or -1; offsets [experts here + 1] of own experts
 //
 // Rows on a rank are ordered by its experts, then source rank, then slot; every rank computes the same
-// from the same counts. Ids outside of 0..experts-1 take no row.
+// from the same counts. Ids outside of 0..experts-1 take no row. An expert's first row is a multiple of $align; if
+// that is not 1, offsets [experts here + 1 + e] is where the rows of own expert e end.
 //
-// A rank has CAPACITY rows for all its experts. Where more are asked for, every (source rank, expert)
+// A rank takes $limit copies for all its experts. Where more are asked for, every (source rank, expert)
 // gets its part of them by largest remainder, ties by a hash of both; of a source's copies for an
 // expert those with the smallest hash of (seed, step, route, token of the run, choice) stay. What is
 // dropped of valid tokens is taken off `load` and added to `dropped`.
 //
 // With rounds nothing is dropped: a rank's rows in order are cut into rounds of CAPACITY. row_of_slot and
 // offsets are of the first; -2 - at says that a slot has its row in a further one, at = ((round - 1) * ranks +
-// owner) * CAPACITY + row. starts [experts here + 1] are own experts' rows before the cut, numbers
+// owner) * CAPACITY + row. starts, as offsets, are own experts' rows before the cut, numbers
 // [$rounds] are 1, 2, .., rounds [1] is how many further rounds the fullest rank asks for.
 enum { RANKS_$entry = $ranks, EXPERTS_$entry = $experts };
 enum { HERE_$entry = EXPERTS_$entry / RANKS_$entry };
+enum { OFFSETS_$entry = $align > 1 ? 2 * HERE_$entry + 1 : HERE_$entry + 1 };
 // Experts by place: rank by rank, on a rank in ascending order.
 static const int32_t at_$entry[EXPERTS_$entry] = { $at };
 // counts of rank s for the expert at a place
@@ -34,7 +36,7 @@ static uint64_t key_$entry(const float *scalars, uint64_t a, uint64_t b) {
 // kept [experts of rank d][source rank]: how many rows each gets of the rank's.
 static void share_$entry(const int32_t *counts, const float *scalars, int32_t d, int32_t *kept) {
     enum { RANKS = RANKS_$entry, HERE = HERE_$entry, CELLS = HERE * RANKS };
-    const int64_t rows = $capacity;
+    const int64_t rows = $limit;
     int64_t rest[CELLS], asked = 0, left = rows;
     uint64_t tie[CELLS];
     for (int32_t i = 0; i < CELLS; i++) asked += kept[i];
@@ -109,6 +111,10 @@ void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t 
                 if (s == own) stay[d * HERE + e] = kept[e * RANKS + s];
                 row += kept[e * RANKS + s];
             }
+#if $align > 1
+            if (d == own) offsets[HERE + 1 + e] = row;
+            row = (int32_t)up(row, $align) * $align;
+#endif
         }
         if (d == own) offsets[HERE] = row;
 #if $rounds
@@ -116,9 +122,9 @@ void $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t 
 #endif
     }
 #if $rounds
-    for (int32_t e = 0; e <= HERE; e++) {
-        starts[e] = offsets[e];
-        offsets[e] = starts[e] < $capacity ? starts[e] : $capacity;
+    for (int32_t i = 0; i < OFFSETS_$entry; i++) {
+        starts[i] = offsets[i];
+        offsets[i] = starts[i] < $capacity ? starts[i] : $capacity;
     }
     for (int32_t i = 0; i < $rounds; i++) numbers[i] = i + 1;
     rounds[0] = most > 0 ? (most - 1) / $capacity : 0;

@@ -10,8 +10,9 @@ KERNEL($threads) $entry(const int32_t *table, const int32_t *starts, const int32
         int32_t at = -2 - table[slot];
         row_of_slot[slot] = at >= 0 && at / all == round - 1 ? at % all : -1;
     }
-    for (int32_t e = (int32_t)threadIdx.x; blockIdx.x == 0 && e <= $experts / $ranks; e += $threads) {
-        int64_t row = starts[e] - (int64_t)round * $capacity;
-        offsets[e] = (int32_t)(row < 0 ? 0 : row < $capacity ? row : $capacity);
+    const int32_t here = $experts / $ranks, n = $align > 1 ? 2 * here + 1 : here + 1;
+    for (int32_t i = (int32_t)threadIdx.x; blockIdx.x == 0 && i < n; i += $threads) {
+        int64_t row = starts[i] - (int64_t)round * $capacity;
+        offsets[i] = (int32_t)(row < 0 ? 0 : row < $capacity ? row : $capacity);
     }
 }

@@ -24,6 +24,13 @@ DEVICE uint64_t mixed(uint64_t x) {
     return x ^ (x >> 31);
 }
 
+// How many rows the rank's expert e takes of kept [HERE][RANKS], pads among them.
+DEVICE int64_t rows_of(const int32_t *kept, int32_t e) {
+    int64_t rows = 0;
+    for (int32_t s = 0; s < RANKS; s++) rows += kept[e * RANKS + s];
+    return up(rows, $align) * $align;
+}
+
 #if $drops
 DEVICE uint64_t key_of(const float *scalars, uint64_t a, uint64_t b) {
     uint64_t seed = __float_as_uint(scalars[SCALAR_seed]), step = __float_as_uint(scalars[SCALAR_step]);
@@ -37,7 +44,7 @@ DEVICE uint64_t slot_key(const float *scalars, const int32_t *index, int32_t slo
 
 // kept [HERE][RANKS], as asked for: what each gets of rank d's rows.
 DEVICE void share(const float *scalars, int32_t d, int32_t *kept, int32_t *got, int64_t *sums) {
-    const int64_t rows = $capacity;
+    const int64_t rows = $limit;
     int64_t asked = 0, given = 0;
     for (int32_t i = threadIdx.x; i < EXPERTS; i += $threads) asked += kept[i];
     asked = block_sum(asked, sums);
@@ -83,6 +90,15 @@ DEVICE uint64_t limit_of(const int32_t *ids, const int32_t *index, const float *
 }
 #endif
 
+// Row `row` of the experts' rows is number i of what says where they lie: with rounds, before and after the cut.
+DEVICE void set_offset(int32_t *offsets $starts_parameter, int32_t i, int32_t row) {
+#if $rounds
+    starts[i] = row;
+    if (row > $capacity) row = $capacity;
+#endif
+    offsets[i] = row;
+}
+
 KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_parameters int32_t *row_of_slot,
                         int32_t *offsets $round_parameters) {
     __shared__ int32_t kept[EXPERTS];
@@ -101,35 +117,30 @@ KERNEL($threads) $entry(const int32_t *ids, const int32_t *counts, $drop_paramet
 #endif
     const int32_t mine = here * RANKS + own, stay = kept[mine];
     int64_t before = 0, rows = 0;
-    for (int32_t i = threadIdx.x; i < EXPERTS; i += $threads) {
-        before += i < mine ? kept[i] : 0;
-        rows += i < here * RANKS ? kept[i] : 0;
-    }
-    int32_t next = (int32_t)block_sum(before, sums), first = (int32_t)block_sum(rows, sums);
+    for (int32_t i = here * RANKS + threadIdx.x; i < mine; i += $threads) before += kept[i];
+    for (int32_t e = threadIdx.x; e < here; e += $threads) rows += rows_of(kept, e);
+    const int32_t first = (int32_t)block_sum(rows, sums);
+    int32_t next = first + (int32_t)block_sum(before, sums);
     if (d == own && threadIdx.x == 0) {
-#if $rounds
-        starts[here] = first;
-        offsets[here] = first < $capacity ? first : $capacity;
-#else
-        offsets[here] = first;
+        set_offset(offsets $starts, here, first);
+        if (here == HERE - 1) set_offset(offsets $starts, HERE, first + (int32_t)rows_of(kept, here));
+#if $align > 1
+        int32_t end = first;
+        for (int32_t s = 0; s < RANKS; s++) end += kept[here * RANKS + s];
+        set_offset(offsets $starts, HERE + 1 + here, end);
 #endif
-        if (here == HERE - 1) {
-            for (int32_t s = 0; s < RANKS; s++) first += kept[here * RANKS + s];
-#if $rounds
-            starts[HERE] = first;
-            offsets[HERE] = first < $capacity ? first : $capacity;
-#else
-            offsets[HERE] = first;
-#endif
-        }
     }
 #if $rounds
     if (place == 0) { // all threads of the block
         int64_t most = 0;
         for (int32_t rank = 0; rank < RANKS; rank++) {
             int64_t asked = 0;
-            for (int32_t i = threadIdx.x; i < EXPERTS; i += $threads)
-                asked += counts[i % RANKS * (1 + EXPERTS) + 1 + expert_at[rank * HERE + i / RANKS]];
+            for (int32_t e = threadIdx.x; e < HERE; e += $threads) {
+                int64_t own_rows = 0;
+                for (int32_t s = 0; s < RANKS; s++)
+                    own_rows += counts[s * (1 + EXPERTS) + 1 + expert_at[rank * HERE + e]];
+                asked += up(own_rows, $align) * $align;
+            }
             asked = block_sum(asked, sums);
             most = asked > most ? asked : most;
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// embed_w, route, segment_sum, clear: against plain loops; sums in double, orders exact.
+// embed_w, route, pads, segment_sum, clear: against plain loops; sums in double, orders exact.
 #include "tests/kernels/lab.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 typedef struct Routing {
     int32_t rows, top_k, experts;
     int kind;
+    int32_t align; // of experts' first rows; 0: 1
 } Routing;
 enum { ANY, ONE_TAKES_ALL, NONE, SOME_OUTSIDE };
 static const Routing routings[] = {
@@ -19,6 +20,11 @@ static const Routing routings[] = {
     {64, 2, 4, ONE_TAKES_ALL},
     {9, 2, 3, NONE},
     {257, 8, 128, SOME_OUTSIDE},
+    {13, 2, 5, ANY, 4},
+    {101, 3, 7, SOME_OUTSIDE, 32},
+    {64, 2, 4, ONE_TAKES_ALL, 128},
+    {9, 2, 3, NONE, 32},
+    {257, 8, 128, SOME_OUTSIDE, 128},
 };
 
 static int32_t pick(const Routing *r, int64_t slot) {
@@ -30,12 +36,13 @@ static int32_t pick(const Routing *r, int64_t slot) {
 }
 
 static void check_route(Lab *lab, uint32_t kernel, const Routing *r) {
-    int64_t slots = (int64_t)r->rows * r->top_k;
+    int32_t align = r->align ? r->align : 1;
+    int64_t slots = (int64_t)r->rows * r->top_k, rows = slots + r->experts * (align - 1);
     int32_t *ids = lab_array(slots), *row_of_slot = lab_array(slots),
-            *slot_of_row = lab_array(slots);
-    int32_t *offsets = lab_array(r->experts + 1);
-    for (int64_t s = 0; s < slots; s++)
-        ids[s] = pick(r, s), slot_of_row[s] = -7, row_of_slot[s] = -7;
+            *slot_of_row = lab_array(rows);
+    int32_t *offsets = lab_array((align > 1 ? 2 : 1) * r->experts + 1);
+    for (int64_t s = 0; s < slots; s++) ids[s] = pick(r, s), row_of_slot[s] = -7;
+    for (int64_t s = 0; s < rows; s++) slot_of_row[s] = -7;
     Binding b[] = {READ_I32("ids", ids), WRITE_I32("row_of_slot", row_of_slot),
                    WRITE_I32("slot_of_row", slot_of_row), WRITE_I32("offsets", offsets)};
     lab_run(lab, kernel, b, 4);
@@ -48,11 +55,13 @@ static void check_route(Lab *lab, uint32_t kernel, const Routing *r) {
             assert_int_equal(row_of_slot[s], row);
             row++;
         }
+        if (align > 1) assert_int_equal(offsets[r->experts + 1 + e], row);
+        for (; row % align; row++) assert_int_equal(slot_of_row[row], -1);
         assert_int_equal(offsets[e + 1], row);
     }
     for (int64_t s = 0; s < slots; s++)
         if (ids[s] < 0 || ids[s] >= r->experts) assert_int_equal(row_of_slot[s], -1);
-    for (int64_t s = row; s < slots; s++) assert_int_equal(slot_of_row[s], -7);
+    for (int64_t s = row; s < rows; s++) assert_int_equal(slot_of_row[s], -7);
     lab_free(ids), lab_free(row_of_slot), lab_free(slot_of_row), lab_free(offsets);
 }
 
@@ -65,11 +74,47 @@ static void test_route(void **state) {
         KernelDesc desc = {.family = FAMILY_ROUTE,
                            .rows = routings[i].rows,
                            .top_k = routings[i].top_k,
-                           .experts = routings[i].experts};
+                           .experts = routings[i].experts,
+                           .align = routings[i].align};
         kernels[i] = lab_add(&lab, &desc);
     }
     lab_compile(&lab);
     for (int i = 0; i < COUNT_OF(routings); i++) check_route(&lab, kernels[i], &routings[i]);
+    lab_close(&lab);
+}
+
+/* pads --------------------------------------------------------------------------------------- */
+
+// Of three experts' rows, the second without any and the last whole, those between are zero and no others touched.
+static void test_pads(void **state) {
+    (void)state;
+    static const int32_t firsts[] = {0, 8, 8, 12, 3, 8, 12};
+    static const struct {
+        int64_t n;
+        Dtype dtype;
+    } kinds[] = {{1, DTYPE_F32}, {7, DTYPE_BF16}, {3, DTYPE_I32}, {300, DTYPE_F32}};
+    enum { ROWS = 16, FILL = 0x5a };
+    Lab lab;
+    uint32_t kernels[COUNT_OF(kinds)];
+    lab_open(&lab);
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        KernelDesc desc = {.family = FAMILY_PADS, .rows = ROWS, .experts = 3, .n = kinds[i].n, .align = 4,
+                           .x = (uint8_t)kinds[i].dtype};
+        kernels[i] = lab_add(&lab, &desc);
+    }
+    lab_compile(&lab);
+    for (int i = 0; i < COUNT_OF(kinds); i++) {
+        size_t row_bytes = (size_t)kinds[i].n * (size_t)dtype_bytes(kinds[i].dtype);
+        int32_t *offsets = lab_array(COUNT_OF(firsts));
+        uint8_t *x = lab_memory(ROWS * row_bytes);
+        memcpy(offsets, firsts, sizeof firsts);
+        memset(x, FILL, ROWS * row_bytes);
+        Binding b[] = {READ_I32("offsets", offsets), {"x", kinds[i].dtype, false, x}};
+        lab_run(&lab, kernels[i], b, 2);
+        for (size_t k = 0; k < ROWS * row_bytes; k++)
+            assert_int_equal(x[k], k / row_bytes >= 3 && k / row_bytes < 8 ? 0 : FILL);
+        lab_free(offsets), lab_free(x);
+    }
     lab_close(&lab);
 }
 
@@ -208,6 +253,7 @@ static void test_clear(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_route),
+        cmocka_unit_test(test_pads),
         cmocka_unit_test(test_embed_w),
         cmocka_unit_test(test_segment_sum),
         cmocka_unit_test(test_clear),

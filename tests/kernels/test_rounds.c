@@ -15,6 +15,7 @@ typedef struct Case {
     int32_t ranks, rows, top_k, experts, capacity; // of a round
     Choices kind;
     bool turned; // an expert map other than in order
+    int32_t align; // of experts' first rows, divides capacity; 0: 1
 } Case;
 static const Case cases[] = {
     { 2, 13, 2, 6, 26, ANY, false },
@@ -27,6 +28,12 @@ static const Case cases[] = {
     { 4, 17, 2, 8, 16, ONE_RANK, false },
     { 4, 9, 2, 8, 9, UPPER_HALF, false },
     { 8, 33, 4, 64, 140, ANY, true },
+    { 2, 13, 2, 6, 8, SOME_OUTSIDE, true, 4 },
+    { 4, 11, 3, 8, 32, SAME, true, 32 },
+    { 4, 5, 2, 4, 4, ONE_TAKES_ALL, true, 4 },
+    { 2, 9, 2, 4, 128, NONE, false, 128 },
+    { 4, 9, 2, 8, 32, UPPER_HALF, false, 16 },
+    { 8, 33, 4, 64, 256, ANY, true, 128 },
 };
 
 static Chooser chooser(const Case *c) {
@@ -38,7 +45,8 @@ static int32_t owner_of(const Case *c, int32_t e) {
 }
 
 static int32_t most_rounds(const Case *c) { // further ones
-    return (int32_t)div_up((int64_t)c->ranks * c->rows * c->top_k, c->capacity) - 1;
+    int64_t pads = c->align > 1 ? (int64_t)c->experts / c->ranks * (c->align - 1) : 0;
+    return (int32_t)div_up((int64_t)c->ranks * c->rows * c->top_k + pads, c->capacity) - 1;
 }
 
 // What all ranks have and get.
@@ -49,7 +57,8 @@ typedef struct World {
     int32_t *ids[MOST_RANKS], *counts[MOST_RANKS], *table[MOST_RANKS], *offsets[MOST_RANKS], *starts[MOST_RANKS],
         *numbers[MOST_RANKS], *rounds[MOST_RANKS];
     int32_t *row[MOST_RANKS]; // reference: by slot, the row on its owner of all rounds; -1: none
-    int32_t asked[MOST_RANKS], first[MOST_RANKS][MOST_EXPERTS + 1]; // of a rank, and by its experts
+    int32_t asked[MOST_RANKS]; // rows of a rank, pads among them
+    int32_t first[MOST_RANKS][2 * MOST_EXPERTS + 1], n_first; // of its experts, and, aligned, their ends
 } World;
 
 static void refer(World *w) {
@@ -62,6 +71,8 @@ static void refer(World *w) {
             for (int r = 0; r < c->ranks; r++)
                 for (int64_t s = 0; s < w->slots; s++)
                     if (w->ids[r][s] == e) w->row[r][s] = n++;
+            w->first[owner][w->here + 1 + here] = n;
+            while (c->align > 1 && n % c->align) n++;
             w->first[owner][++here] = n;
         }
         w->asked[owner] = n;
@@ -70,12 +81,13 @@ static void refer(World *w) {
 
 static void world_open(World *w, const Case *c) {
     *w = (World){ .c = c, .slots = (int64_t)c->rows * c->top_k, .here = c->experts / c->ranks };
+    w->n_first = (c->align > 1 ? 2 : 1) * w->here + 1;
     for (int r = 0; r < c->ranks; r++) {
         w->ids[r] = lab_array(w->slots);
         w->counts[r] = lab_array(c->ranks * (1 + c->experts));
         w->table[r] = lab_array(w->slots);
-        w->offsets[r] = lab_array(w->here + 1);
-        w->starts[r] = lab_array(w->here + 1);
+        w->offsets[r] = lab_array(w->n_first);
+        w->starts[r] = lab_array(w->n_first);
         w->numbers[r] = lab_array(most_rounds(c));
         w->rounds[r] = lab_array(1);
         w->row[r] = lab_array(w->slots);
@@ -126,7 +138,7 @@ static void check_round(const World *w, int r, int32_t round, const int32_t *row
         if (round || want >= 0 || row < 0) assert_int_equal(rows[s], want);
         else assert_true(rows[s] < -1); // elsewhere
     }
-    for (int32_t e = 0; e <= w->here; e++) {
+    for (int32_t e = 0; e < w->n_first; e++) {
         int64_t row = (int64_t)w->first[r][e] - (int64_t)round * c->capacity;
         assert_int_equal(offsets[e], row < 0 ? 0 : row > c->capacity ? c->capacity : row);
     }
@@ -141,14 +153,14 @@ static void check_routes(const World *w) {
         assert_int_equal(w->rounds[r][0], most ? (most - 1) / c->capacity : 0);
         assert_true(w->rounds[r][0] <= most_rounds(c));
         for (int32_t i = 0; i < most_rounds(c); i++) assert_int_equal(w->numbers[r][i], i + 1);
-        assert_memory_equal(w->starts[r], w->first[r], sizeof(int32_t) * (size_t)(w->here + 1));
+        assert_memory_equal(w->starts[r], w->first[r], sizeof(int32_t) * (size_t)w->n_first);
     }
 }
 
 // Rounds that nobody asks for serve nothing.
 static void check_rounds(const World *w, Lab *lab, uint32_t kernel) {
     const Case *c = w->c;
-    int32_t *rows = lab_array(w->slots), *offsets = lab_array(w->here + 1), *number = lab_array(1);
+    int32_t *rows = lab_array(w->slots), *offsets = lab_array(w->n_first), *number = lab_array(1);
     for (int r = 0; r < c->ranks; r++) {
         for (int32_t round = 1; round <= most_rounds(c); round++) {
             number[0] = w->numbers[r][round - 1];
@@ -176,6 +188,7 @@ static void test_rounds(void **state) {
                             .ranks = c->ranks };
         counts[i] = lab_add(&lab, &desc);
         desc.capacity = c->capacity;
+        desc.align = c->align;
         desc.family = FAMILY_ROUND;
         rounds[i] = lab_add(&lab, &desc);
         desc.family = FAMILY_ROUTE_RANKS;

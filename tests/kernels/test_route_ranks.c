@@ -11,8 +11,9 @@
 typedef struct Case {
     int32_t ranks, rows, top_k, experts;
     Choices kind;
-    int32_t capacity; // 0: as many as can come
+    int32_t limit;    // copies that a rank takes; 0: as many as can come
     bool turned;      // an expert map other than in order
+    int32_t align;    // of experts' first rows; 0: 1
 } Case;
 static const Case cases[] = {
     { 1, 7, 2, 3, ANY, 0, false },
@@ -35,6 +36,19 @@ static const Case cases[] = {
     { 4, 23, 3, 8, UPPER_HALF, 1, false },
     { 4, 40, 2, 4, ONE_RANK, 13, false },
     { 8, 33, 4, 64, ANY, 120, true },
+    // aligned
+    { 1, 7, 2, 3, ANY, 0, false, 4 },
+    { 2, 13, 2, 6, SOME_OUTSIDE, 0, true, 4 },
+    { 4, 5, 2, 4, ONE_TAKES_ALL, 0, false, 32 },
+    { 2, 9, 2, 4, NONE, 0, false, 128 },
+    { 4, 17, 2, 8, ONE_RANK, 0, false, 128 },
+    { 2, 21, 3, 6, SAME, 0, true, 32 },
+    { 4, 9, 2, 8, UPPER_HALF, 0, false, 128 },
+    { 8, 33, 4, 64, ANY, 0, true, 32 },
+    { 2, 37, 2, 6, SOME_OUTSIDE, 50, true, 32 },
+    { 4, 64, 2, 8, ONE_TAKES_ALL, 128, false, 4 }, // no pads
+    { 4, 23, 3, 8, UPPER_HALF, 1, false, 128 },
+    { 8, 33, 4, 64, ANY, 120, true, 128 },
 };
 
 static Chooser chooser(const Case *c) {
@@ -45,18 +59,33 @@ static int32_t owner_of(const Case *c, int32_t e) {
     return choice_owner(chooser(c), e);
 }
 
+static int32_t align_of(const Case *c) {
+    return c->align ? c->align : 1;
+}
+
+static int32_t limit_of(const Case *c) {
+    return c->limit ? c->limit : c->ranks * c->rows * c->top_k;
+}
+
+// Rows of a rank: every expert may have to fill up to a multiple.
+static int32_t capacity_of(const Case *c) {
+    int32_t here = c->experts / c->ranks;
+    return (limit_of(c) + here * (align_of(c) - 1)) / align_of(c) * align_of(c);
+}
+
 // What all ranks have and get.
 typedef struct World {
     const Case *c;
     int64_t slots;
-    int32_t capacity;
+    int32_t capacity, limit;
     int32_t *ids[8], *index[8], *labels[8], *counts[8], *row_of_slot[8], *offsets[8];
     float *load[8], *dropped[8], *scalars;
 } World;
 
 static void world_open(World *w, const Case *c, bool reversed) {
     *w = (World){ .c = c, .slots = (int64_t)c->rows * c->top_k };
-    w->capacity = c->capacity ? c->capacity : (int32_t)(c->ranks * w->slots);
+    w->capacity = capacity_of(c);
+    w->limit = limit_of(c);
     w->scalars = lab_filled(N_SCALARS, 0);
     ((int32_t *)w->scalars)[SCALAR_seed] = 11;
     ((int32_t *)w->scalars)[SCALAR_step] = 5;
@@ -66,7 +95,7 @@ static void world_open(World *w, const Case *c, bool reversed) {
         w->labels[r] = lab_array(c->rows);
         w->counts[r] = lab_array(c->ranks * (1 + c->experts));
         w->row_of_slot[r] = lab_array(w->slots);
-        w->offsets[r] = lab_array(c->experts / c->ranks + 1);
+        w->offsets[r] = lab_array((c->align > 1 ? 2 : 1) * c->experts / c->ranks + 1);
         w->load[r] = lab_filled(c->experts, 100);
         w->dropped[r] = lab_filled(1, 3);
         for (int32_t t = 0; t < c->rows; t++) {
@@ -109,7 +138,7 @@ static void world_run(World *w, Lab *lab, uint32_t count, uint32_t route) {
                         READ_I32("labels", w->labels[r]),
                         WRITE_F32("load", w->load[r]),
                         WRITE_F32("dropped", w->dropped[r]) };
-        lab_run(lab, route, b, c->capacity ? 9 : 4);
+        lab_run(lab, route, b, c->limit ? 9 : 4);
     }
     lab_free(all);
 }
@@ -129,10 +158,11 @@ static int64_t kept(const World *w, int rank, int32_t expert) {
     return n;
 }
 
-// Rows of a rank are given in the order expert, source rank, slot: nothing twice, nothing left out.
+// Rows of a rank are given in the order expert, source rank, slot: nothing twice, nothing left out. Each expert's are
+// a dense prefix of whole multiples, and of no more than it needs.
 static void check_rows(const World *w, int owner) {
     const Case *c = w->c;
-    int32_t row = 0, here = 0;
+    int32_t row = 0, here = 0, n_here = c->experts / c->ranks;
     assert_int_equal(w->offsets[owner][0], 0);
     for (int32_t e = 0; e < c->experts; e++) {
         if (owner_of(c, e) != owner) continue;
@@ -143,9 +173,11 @@ static void check_rows(const World *w, int owner) {
                 row++;
             }
         }
+        if (c->align > 1) assert_int_equal(w->offsets[owner][n_here + 1 + here], row);
+        while (row % align_of(c)) row++;
         assert_int_equal(w->offsets[owner][++here], row);
     }
-    assert_int_equal(here, c->experts / c->ranks);
+    assert_int_equal(here, n_here);
     assert_true(row <= w->capacity);
 }
 
@@ -160,18 +192,18 @@ static void check_quotas(const World *w, int owner) {
         for (int r = 0; owner_of(c, e) == owner && r < c->ranks; r++) {
             int64_t want = asked(w, r, e), got = kept(w, r, e);
             given += got;
-            if (total <= w->capacity) {
+            if (total <= w->limit) {
                 assert_int_equal(got, want);
                 continue;
             }
-            int64_t even = want * w->capacity, rest = even % total, low = even / total;
+            int64_t even = want * w->limit, rest = even % total, low = even / total;
             assert_true(got == low || got == low + 1);
             if (got > low && rest < least_up) least_up = rest;
             if (got == low && rest > most_down) most_down = rest;
         }
     }
-    assert_int_equal(given, total < w->capacity ? total : w->capacity);
-    if (total > w->capacity) assert_true(least_up >= most_down);
+    assert_int_equal(given, total < w->limit ? total : w->limit);
+    if (total > w->limit) assert_true(least_up >= most_down);
 }
 
 static void check_metrics(const World *w, int rank) {
@@ -221,8 +253,10 @@ static void describe(const Case *c, int32_t *owner, KernelDesc *count, KernelDes
                            .experts = c->experts, .ranks = c->ranks };
     *route = *count;
     route->family = FAMILY_ROUTE_RANKS;
-    route->capacity = c->capacity ? c->capacity : (int64_t)c->ranks * c->rows * c->top_k;
-    route->drops = route->accumulate = c->capacity;
+    route->capacity = capacity_of(c);
+    route->drops = route->accumulate = c->limit;
+    if (c->align > 1) route->align = c->align;
+    if (c->align > 1) route->limit = limit_of(c);
     route->stream = 0x1234567890abcdef;
     route->owner = c->turned ? owner : NULL;
 }

@@ -70,6 +70,7 @@ static void fields(void **state) {
         { "return m.layout { mesh = { 'pp=2', 'dp=8', 'ep=4' } }", "pp=2,dp=8,ep=4" },
         { "return m.layout { mesh = { 'dp=4' }, params = 'fsdp', transport = 'blocks' }",
           "dp=4,params=fsdp,transport=blocks" },
+        { "return m.layout { row_align = 32 }", "dp=1,row_align=32" },
         { "return m.layout { params = 'fsdp', expert_params = 'resident' }",
           "dp=1,params=fsdp,expert_params=resident" },
         { "return m.layout { mesh = { 'pp=2' }, schedule = 'interleaved', slots = 2,\n"

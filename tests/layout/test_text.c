@@ -42,6 +42,8 @@ static void prints(void **state) {
         { "pp=2,schedule=interleaved,slots=2,stages=4:4:3:2",
           "pp=2,dp=1,schedule=interleaved,slots=2,stages=4:4:3:2" },
         { "schedule=zb,transport=blocks", "dp=1,schedule=zb,transport=blocks" },
+        { "row_align=32", "dp=1,row_align=32" },
+        { "row_align=1,ep=2,dp=2", "dp=2,ep=2" },
         { "node=2,transport=blocks,ep=4,dp=8", "dp=8,ep=4,transport=blocks,node=2" },
         { "microbatch=2,recompute=block", "dp=1,microbatch=2,recompute=block" },
         { "recompute=cheap", "dp=1" },
@@ -103,6 +105,8 @@ static void refuses(void **state) {
         { "capacity=nan", "expected a number above 0, up to 1048576, or dropless" },
         { "round=0", "layout: round is '0', expected a number above 0, up to 1048576, or whole" },
         { "round=dropless", "expected a number above 0, up to 1048576, or whole" },
+        { "row_align=24", "layout: row_align is '24', expected a power of two from 1 to 128" },
+        { "row_align=256", "layout: row_align is '256', expected a whole number from 1 to 128" },
         { "transport=row", "layout: transport is 'row', expected one of rows|blocks" },
     };
     Arena *arena = arena_create();
