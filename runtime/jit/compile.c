@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Translation units to shared objects. One thread per core takes units in order, starts a compiler
-// and waits for it; this thread waits for theirs, reads what came out and reports. A pid is killed
-// only under the lock and only while its process has not been reaped, so it cannot be someone
-// else's.
+// and waits for it, then a linker; this thread waits for theirs, reads what came out and reports. A
+// pid is killed only under the lock and only while its process has not been reaped, so it cannot be
+// someone else's. The linker is started by us: a compiler that is to link too starts itself again to
+// compile, which takes longer than compiling a small kernel.
 #include "runtime/jit/compile.h"
 
 #include <errno.h>
@@ -14,8 +15,12 @@
 
 enum { MAX_WORKERS = 64, MESSAGE_LINES = 8, MESSAGE_BYTES = 1200 };
 
+// What ld cannot link, for want of the compiler's own library, the compiler links.
+typedef enum Step { COMPILE, LINK, LINK_BY_COMPILER } Step;
+
 typedef struct Outcome {
     int unit;
+    Step step; // the last that was started
     Status start;
     int end;
     char message[512];
@@ -25,7 +30,7 @@ typedef struct Jobs {
     const Compiler *compiler;
     const JitShare *share;
     const char *scratch;
-    const char *const *sources, *const *objects, *const *logs; // paths, per unit
+    const char *const *sources, *const *parts, *const *objects, *const *logs; // paths, per unit
     int n_units;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -39,16 +44,58 @@ typedef struct Jobs {
     int n_threads;
 } Jobs;
 
-static Status start_unit(const Jobs *jobs, int unit, pid_t *pid) {
-    const char *argv[JIT_MAX_FLAGS + 5];
-    int n = 0;
-    argv[n++] = jobs->compiler->path;
-    for (const char *const *flag = jobs->compiler->flags; *flag; flag++) argv[n++] = *flag;
+// Kernels of a build with sanitizers call their runtime, which is the program's.
+#ifdef MOEC_SANITIZE
+#define LINK_FLAGS "-shared"
+#else
+#define LINK_FLAGS "-shared", "-zdefs", "-lm", "-lc"
+#endif
+
+static Status start_step(const Jobs *jobs, int unit, Step step, pid_t *pid) {
+    const Compiler *compiler = jobs->compiler;
+    const char *part = jobs->parts[unit], *object = jobs->objects[unit];
+    const char *const link[] = { compiler->linker, "-o", object, part, LINK_FLAGS, NULL };
+    const char *argv[JIT_MAX_FLAGS + 6] = { compiler->path };
+    int n = 1;
+    for (const char *const *flag = compiler->flags; *flag; flag++) argv[n++] = *flag;
+    argv[n++] = step == COMPILE ? "-c" : "-shared";
     argv[n++] = "-o";
-    argv[n++] = jobs->objects[unit];
-    argv[n++] = jobs->sources[unit];
+    argv[n++] = step == COMPILE ? part : object;
+    argv[n++] = step == COMPILE ? jobs->sources[unit] : part;
     argv[n] = NULL;
-    return process_start(argv, jobs->scratch, jobs->logs[unit], pid);
+    return process_start(step == LINK ? link : argv, jobs->scratch, jobs->logs[unit], pid);
+}
+
+// With the lock held, which it gives back while the process runs.
+static void run_step(Jobs *jobs, int slot, Outcome *outcome) {
+    pid_t pid = 0;
+    outcome->start = start_step(jobs, outcome->unit, outcome->step, &pid);
+    if (outcome->start != OK) {
+        const char *message = status_message();
+        memcpy(outcome->message, message, strnlen(message, sizeof outcome->message - 1));
+        return;
+    }
+    jobs->pids[slot] = pid;
+    pthread_mutex_unlock(&jobs->lock);
+    process_wait(pid);
+    pthread_mutex_lock(&jobs->lock);
+    jobs->pids[slot] = 0;
+    outcome->end = process_reap(pid);
+}
+
+// With the lock held: whether the step went well and there is a next one.
+static bool goes_on(const Jobs *jobs, const Outcome *outcome) {
+    return outcome->start == OK && outcome->end == 0 && !jobs->stop;
+}
+
+static void make_unit(Jobs *jobs, int slot, Outcome *outcome) {
+    run_step(jobs, slot, outcome);
+    if (!goes_on(jobs, outcome) || !file_exists(jobs->parts[outcome->unit])) return;
+    outcome->step = LINK;
+    if (jobs->compiler->linker) run_step(jobs, slot, outcome);
+    if (jobs->stop || (jobs->compiler->linker && goes_on(jobs, outcome))) return;
+    outcome->step = LINK_BY_COMPILER;
+    run_step(jobs, slot, outcome);
 }
 
 static void *work(void *user) {
@@ -56,20 +103,8 @@ static void *work(void *user) {
     pthread_mutex_lock(&jobs->lock);
     int slot = jobs->n_started++;
     while (!jobs->stop && jobs->next < jobs->n_units) {
-        int unit = jobs->next++;
-        pid_t pid = 0;
-        Outcome outcome = { .unit = unit, .start = start_unit(jobs, unit, &pid) };
-        if (outcome.start == OK) {
-            jobs->pids[slot] = pid;
-            pthread_mutex_unlock(&jobs->lock);
-            process_wait(pid);
-            pthread_mutex_lock(&jobs->lock);
-            jobs->pids[slot] = 0;
-            outcome.end = process_reap(pid);
-        } else {
-            const char *message = status_message();
-            memcpy(outcome.message, message, strnlen(message, sizeof outcome.message - 1));
-        }
+        Outcome outcome = { .unit = jobs->next++ };
+        make_unit(jobs, slot, &outcome);
         jobs->outcomes[jobs->n_outcomes++] = outcome;
         pthread_cond_signal(&jobs->changed);
     }
@@ -105,13 +140,14 @@ static const char *first_errors(const char *log) {
 }
 
 static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept, Arena *arena) {
-    const char *compiler = jobs->compiler->path;
+    const Compiler *compiler = jobs->compiler;
+    const char *program = outcome->step == LINK ? compiler->linker : compiler->path;
     if (outcome->start != OK) return status_fail(outcome->start, "%s", outcome->message);
     if (outcome->end >= 0 && WIFSIGNALED(outcome->end)) {
         int signal = WTERMSIG(outcome->end);
         bool asked = signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
         return status_fail(asked ? ERR_INTERRUPTED : ERR_COMPILE,
-                           "%s was stopped by signal %d (%s)", compiler, signal, strsignal(signal));
+                           "%s was stopped by signal %d (%s)", program, signal, strsignal(signal));
     }
     char *log = "";
     size_t n;
@@ -124,7 +160,7 @@ static Status compile_error(const Jobs *jobs, const Outcome *outcome, bool kept,
     while (bytes && from[bytes - 1] == '\n') bytes--;
     const char *source = jobs->sources[outcome->unit];
     return status_fail(ERR_COMPILE, "%s refused generated code (status %d):\n%.*s\n  hint: %s%s",
-                       compiler, WIFEXITED(outcome->end) ? WEXITSTATUS(outcome->end) : -1, bytes,
+                       program, WIFEXITED(outcome->end) ? WEXITSTATUS(outcome->end) : -1, bytes,
                        from,
                        kept ? "the source is kept in " : "set MOEC_JIT_DUMP=DIR to keep the source",
                        kept ? source : "");
@@ -195,6 +231,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, const JitShar
     if (kept) TRY(file_make_dirs(dump));
     TRY(scratch_create(arena, &scratch));
     const char **sources = ARENA_ARRAY(arena, const char *, n);
+    const char **parts = ARENA_ARRAY(arena, const char *, n);
     const char **objects = ARENA_ARRAY(arena, const char *, n);
     const char **logs = ARENA_ARRAY(arena, const char *, n);
     Jobs jobs = {
@@ -202,6 +239,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, const JitShar
         .share = share,
         .scratch = scratch.dir,
         .sources = sources,
+        .parts = parts,
         .objects = objects,
         .logs = logs,
         .n_units = n,
@@ -214,6 +252,7 @@ Status compile_units(const Compiler *compiler, Unit *units, int n, const JitShar
         const char *keep = kept ? dump : scratch.dir;
         sources[i] = arena_printf(arena, "%s/%s.c", keep, units[i].name);
         logs[i] = arena_printf(arena, "%s/%s.log", keep, units[i].name);
+        parts[i] = arena_printf(arena, "%s/%s.o", scratch.dir, units[i].name);
         objects[i] = arena_printf(arena, "%s/%s.so", scratch.dir, units[i].name);
         TRY_GOTO(file_write_atomic(sources[i], units[i].source, strlen(units[i].source)), done);
     }

@@ -14,6 +14,7 @@ typedef struct Compiler {
     const char *identity;             // first line of --version
     const char *isa;                  // "x86-64-v4"
     const char *flags[JIT_MAX_FLAGS]; // ended by NULL
+    const char *linker;               // ld; NULL: the compiler links
 } Compiler;
 
 // A translation unit on its way to a shared object.

@@ -192,11 +192,11 @@ Status compiler_find(const char *dir, Arena *arena, Compiler *out) {
     TRY(find_compiler(arena, &out->path));
     TRY(find_identity(dir, out->path, arena, &out->identity));
     out->isa = level->name;
+    out->linker = find_program("ld", arena);
     const char *const flags[] = {
         "-O2",
         arena_printf(arena, "-march=%s", level->march),
         "-fPIC",
-        "-shared",
         "-fno-math-errno",
         "-ffp-contract=off",
         "-std=gnu17",

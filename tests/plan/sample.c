@@ -11,7 +11,8 @@ static const char prelude[] =
     "typedef long long int64_t;\n"
     "static inline int64_t sample_max(int64_t a, int64_t b) { return a > b ? a : b; }\n";
 
-static Arena *arena; // of the plan under construction: programs do not know their plan
+// Of the plan under construction: programs do not know their plan. Ranks may be threads that build one each.
+static _Thread_local Arena *arena;
 
 uint32_t sample_source(Plan *plan, const char *text) {
     PlanSource *source = ARENA_PUSH(plan->arena, plan->sources, plan->n_sources, plan->cap_sources);
