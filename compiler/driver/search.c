@@ -2,6 +2,7 @@
 // `moec search SPEC --cluster C`: the fastest layout that fits, proved, with reasons.
 #include "compiler/driver/search.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -266,6 +267,9 @@ static int search_model(Hunt *h) {
 }
 
 int cmd_search(int argc, char **argv) {
+    // What one probe of lowering frees the next one takes.
+    mallopt(M_MMAP_THRESHOLD, 64 << 20);
+    mallopt(M_TRIM_THRESHOLD, 512 << 20);
     HuntArgs args;
     Options *options = options_create();
     Status status = read_args(&args, options, argc, argv);

@@ -242,10 +242,6 @@ bool buffer_is_made(const Buffer *buffer) {
     return buffer_is_placed(buffer) || buffer->kind == BUFFER_VALUE;
 }
 
-bool buffer_is_placed(const Buffer *buffer) {
-    return buffer->region == REGION_act || buffer->region == REGION_sym;
-}
-
 // Kernel and buffer learn of each other; the kernel's traffic grows.
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode) {
     Kernel *to = &l->kernels[kernel];

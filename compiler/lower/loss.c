@@ -14,6 +14,7 @@ typedef struct Reach {
     bool *rows;    // forward row values made of the product
     bool *hanging; // backward row values made of forward values only
     bool *moving;  // those of them made of the product
+    bool *blocked; // forward values of which backward reads something in another way
 } Reach;
 
 static bool is_row_op(const Model *m, uint32_t n) {
@@ -41,6 +42,17 @@ static void find_hanging(Reach *r) {
             uint32_t arg = model_arg(m, n, i);
             r->hanging[n] &= is_at_hand(m, arg) || r->hanging[arg];
         }
+    }
+}
+
+// What `follow` would find of each value, for all in one pass.
+static void find_blocked(Reach *r) {
+    const Model *m = r->l->m;
+    memset(r->blocked, 0, sizeof *r->blocked * m->n_nodes);
+    for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
+        bool forward = m->nodes[n].part == PART_FORWARD;
+        bool blocks = forward ? r->blocked[n] && is_row_op(m, n) && m->nodes[n].type.row == ROW_T : !r->hanging[n];
+        for (int i = 0; blocks && i < m->nodes[n].n_args; i++) r->blocked[model_arg(m, n, i)] = true;
     }
 }
 
@@ -126,15 +138,17 @@ bool pass_loss(Lower *l) {
     accumulate_apart(l);
     order_by_part(m);
     Reach r = { l, ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes),
-                ARENA_ARRAY(l->arena, bool, m->n_nodes) };
+                ARENA_ARRAY(l->arena, bool, m->n_nodes), ARENA_ARRAY(l->arena, bool, m->n_nodes) };
     find_hanging(&r);
+    find_blocked(&r);
     for (uint32_t v = 1; v < m->n_nodes; v++) {
         const Node *node = model_at(m, v);
         if (node->op != OP_MATMUL || node->part != PART_FORWARD || node->type.row != ROW_T ||
-            !follow(&r, v))
+            r.blocked[v] || !follow(&r, v))
             continue;
         move(&r);
         move_products(&r, v);
+        find_blocked(&r);
     }
     order_by_part(m);
     return true;

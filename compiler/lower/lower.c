@@ -3,6 +3,7 @@
 #include "compiler/lower/lower.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "compiler/lower/pass.h"
 
@@ -282,17 +283,39 @@ Plan *lower_model(Model *model, const LowerOptions *options) {
 
 /* Probes --------------------------------------------------------------------------------------- */
 
+static int32_t layer_of_name(const Lower *l, const char *name) {
+    if (!strncmp(name, "layers.", 7)) return atoi(name + 7) - 1;
+    return strncmp(name, "embedding", 9) ? l->m->n_layers : -1;
+}
+
 static int32_t probe_layer(const Lower *l, uint32_t node) {
-    int layer = lower_layer(l, node);
-    if (layer > 0) return layer - 1;
-    return strncmp(model_name(l->m, l->m->nodes[node].addr), "embedding", 9) ? l->m->n_layers : -1;
+    return layer_of_name(l, model_name(l->m, l->m->nodes[node].addr));
+}
+
+// By bucket; parameters of one are of one layer where it is sharded.
+static int32_t *layers_of_buckets(const Lower *l) {
+    int32_t *layers = ARENA_ARRAY(l->arena, int32_t, l->plan->n_buckets + 1);
+    for (uint32_t i = 0; i < l->plan->n_params; i++) {
+        const PlanBucket *bucket = plan_bucket(l->plan, &l->plan->params[i]);
+        if (bucket) layers[bucket - l->plan->buckets] = layer_of_name(l, l->plan->params[i].name);
+    }
+    return layers;
+}
+
+static int32_t layer_of_kernel(const Lower *l, const Kernel *k, const int32_t *of_bucket) {
+    if (k->bucket) return of_bucket[k->bucket - 1];
+    return probe_layer(l, k->node || !k->n_units ? k->node : l->units[k->units[0]].node);
+}
+
+static bool is_of_experts(const Lower *l, const Kernel *k) {
+    return k->bucket && l->plan->buckets[k->bucket - 1].group == GROUP_edp;
 }
 
 static uint8_t grows_by(const Lower *l, const Buffer *buffer) {
     const Type *type = model_type(l->m, buffer->node);
     const Kernel *writer = &l->kernels[buffer->writer - 1];
-    bool experts = writer->op == PLAN_launch ? writer->desc.family == FAMILY_PACK && writer->desc.experts > 0
-                                             : writer->group == GROUP_edp;
+    bool experts = writer->bucket ? is_of_experts(l, writer)
+                                  : writer->op == PLAN_launch && writer->desc.family == FAMILY_PACK && writer->desc.experts > 0;
     if (experts && buffer->kind != BUFFER_VALUE) return ROW_E; // weights, gathered and packed
     switch (buffer->kind) {
     case BUFFER_ROW_OF_SLOT: return ROW_T;
@@ -306,41 +329,32 @@ static uint8_t grows_by(const Lower *l, const Buffer *buffer) {
     return type->row;
 }
 
-static bool reads_across(const Lower *l, const Kernel *k, PlanGroup group) {
-    for (uint32_t i = 0; i < k->n_binds; i++) {
-        uint32_t writer = l->buffers[k->binds[i].buffer].writer;
-        if (writer && l->kernels[writer - 1].op != PLAN_launch && l->kernels[writer - 1].group == group) return true;
-    }
-    return false;
-}
-
-static void report_kernels(const Lower *l, const LowerProbe *probe) {
+static void report_kernels(const Lower *l, const LowerProbe *probe, const int32_t *of_bucket) {
     for (uint32_t t = 0; t < l->n_kernels; t++) {
         const Kernel *k = &l->kernels[l->order[t]];
         bool forward = is_forward(k->segment), backward = is_backward(k->segment);
         if (k->op != PLAN_launch || !(forward || backward)) continue;
-        const Unit *unit = k->n_units ? &l->units[k->units[0]] : NULL;
-        uint32_t node = unit ? unit->node : k->node;
+        uint32_t node = k->n_units ? l->units[k->units[0]].node : k->node;
         ProbeKernel at = { .desc = &k->desc,
-                           .layer = probe_layer(l, k->node ? k->node : node),
+                           .layer = layer_of_kernel(l, k, of_bucket),
                            .backward = backward,
                            .again = backward && node >= l->first_again && node < l->end_again,
                            .weights = k->desc.family == FAMILY_MATMUL_W || k->desc.family == FAMILY_EMBED_W,
-                           .experts = reads_across(l, k, GROUP_edp),
+                           .experts = is_of_experts(l, k),
                            .trips = k->repeat ? l->repeats[k->repeat - 1].trip : 1,
                            .time = k->time };
         probe->kernel(probe->user, &at);
     }
 }
 
-static void report_buffers(const Lower *l, const LowerProbe *probe) {
+static void report_buffers(const Lower *l, const LowerProbe *probe, const int32_t *of_bucket) {
     int32_t backward = l->segment_first[SEGMENT_BACKWARD], end = l->segment_first[SEGMENT_UPDATE];
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         const Buffer *buffer = &l->buffers[b];
         if (!buffer_is_placed(buffer) || !buffer->writer || buffer->first >= end) continue;
         const Kernel *writer = &l->kernels[buffer->writer - 1];
         ProbeBuffer at = { .bytes = round_up(buffer->bytes, PLAN_GRAIN),
-                           .layer = probe_layer(l, writer->node),
+                           .layer = layer_of_kernel(l, writer, of_bucket),
                            .region = buffer->region,
                            .rows = grows_by(l, buffer),
                            .saved = buffer->first < backward && buffer->last >= backward,
@@ -356,8 +370,9 @@ static bool probe_step(Lower *l, const LowerProbe *probe) {
         if (!passes[i].run(l)) return false;
         if (passes[i].run == pass_schedule) break;
     }
-    report_kernels(l, probe);
-    report_buffers(l, probe);
+    const int32_t *of_bucket = layers_of_buckets(l);
+    report_kernels(l, probe, of_bucket);
+    report_buffers(l, probe, of_bucket);
     return true;
 }
 
@@ -365,7 +380,7 @@ bool lower_probe(Model *model, const LowerOptions *options, const LowerProbe *pr
     Shared shared = { 0 };
     LowerOptions step = *options;
     step.programs[PROGRAM_STEP] = true;
-    Lower l = { .from = model, .options = &step, .shared = &shared, .arena = arena_create() };
+    Lower l = { .from = model, .options = &step, .shared = &shared, .arena = arena_create(), .probe = true };
     bool done = check_options(&l);
     if (done) {
         l.plan = plan_create();

@@ -38,7 +38,7 @@ typedef struct ProbeKernel {
     bool backward;   // not in forward
     bool again;      // backward computes it once more
     bool weights;    // makes gradients of weights
-    bool experts;    // works on weights or gradients of experts that crossed ranks
+    bool experts;    // works on weights or gradients of experts that cross ranks
     int32_t trips;   // launches a microbatch
     int32_t time;    // instruction
 } ProbeKernel;

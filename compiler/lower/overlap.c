@@ -340,7 +340,7 @@ void overlap_crossings(Lower *l) {
         split_gathers(&o, segment, times);
         if (step && segment < SEGMENT_UPDATE) split_exchanges(&o, segment, times);
     }
-    if (step) sum_resident(&o);
+    if (step && !l->probe) sum_resident(&o);
     if (!o.n_places) return;
     put_in_order(&o);
     schedule_lives(l);

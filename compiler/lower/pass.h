@@ -179,6 +179,7 @@ typedef struct Kernel {
     uint8_t half;      // PlanHalf of a crossing
     bool last;         // runs in the last of its segment's rows only
     int32_t peer;      // send, recv: the other stage
+    uint32_t bucket;   // of parameters, for which it crosses ranks, makes what does or takes what has; + 1, or 0
     double even;       // blocks: rows to each other member at even loads
     int32_t depth, late;      // late: depth at which its first reader needs it
     uint32_t node;            // its first contraction, else what an error points at
@@ -238,6 +239,7 @@ typedef struct Lower {
     uint32_t n_ranges, cap_ranges;
     Gathered *gathered;
     uint32_t n_gathered, cap_gathered;
+    bool probe; // microbatches are looked at only: no update
     bool trial; // kernels are described to see what they read: no addresses, no update
     int64_t totals_bytes, act_bytes, act_bound, sym_bytes;
     struct Shared *shared;
@@ -366,7 +368,9 @@ uint32_t lower_find_buffer(const Lower *l, BufferKind kind, uint32_t node,
                            int32_t k);         // index + 1 or 0
 uint32_t lower_value(Lower *l, uint32_t read); // buffer of a source, generator or value
 bool buffer_is_made(const Buffer *buffer);     // its kernel must precede its readers
-bool buffer_is_placed(const Buffer *buffer);   // lives for a part of the program
+static inline bool buffer_is_placed(const Buffer *buffer) { // lives for a part of the program
+    return buffer->region == REGION_act || buffer->region == REGION_sym;
+}
 void lower_bind(Lower *l, uint32_t kernel, const char *name, uint32_t buffer, OperandMode mode);
 uint32_t lower_range(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes); // f32
 uint32_t lower_range_of(Lower *l, const char *name, Region region, int64_t offset, int64_t bytes, Dtype dtype);

@@ -187,23 +187,32 @@ static int64_t growth(const Scheduler *s, uint32_t kernel) {
     return bytes;
 }
 
-static bool is_before(const Scheduler *s, uint32_t a, uint32_t b) {
-    const Lower *l = s->l;
-    bool due_a = is_due(s, a), due_b = is_due(s, b);
-    if (due_a != due_b) {
+// What decides among kernels that could run next.
+typedef struct Rank {
+    uint32_t kernel;
+    bool due;
+    int phase;
+    int32_t late;
+    int64_t grows;
+} Rank;
+
+static Rank rank_of(const Scheduler *s, uint32_t kernel) {
+    return (Rank){ kernel, is_due(s, kernel), phase_of(s->l, kernel), s->l->kernels[kernel].late, growth(s, kernel) };
+}
+
+static bool is_before(const Rank *a, const Rank *b) {
+    if (a->due != b->due) {
         // What waits for no meeting fills the time until it, unless its result is wanted later and would
         // only lie there: blocks that backward computes again.
-        uint32_t free = due_a ? b : a, due = due_a ? a : b;
-        bool early = l->kernels[free].late > l->kernels[due].late && growth(s, free) > 0;
-        return early ? due_a : due_b;
+        const Rank *free = a->due ? b : a, *due = a->due ? a : b;
+        bool early = free->late > due->late && free->grows > 0;
+        return early ? a->due : b->due;
     }
-    int phase_a = phase_of(l, a), phase_b = phase_of(l, b);
-    if (phase_a != phase_b) return phase_a < phase_b;
-    int64_t grows_a = growth(s, a), grows_b = growth(s, b);
-    if ((grows_a <= 0) != (grows_b <= 0)) return grows_a <= 0;
-    if (grows_a <= 0 && grows_a != grows_b) return grows_a < grows_b;
-    if (l->kernels[a].late != l->kernels[b].late) return l->kernels[a].late < l->kernels[b].late;
-    return a < b;
+    if (a->phase != b->phase) return a->phase < b->phase;
+    if ((a->grows <= 0) != (b->grows <= 0)) return a->grows <= 0;
+    if (a->grows <= 0 && a->grows != b->grows) return a->grows < b->grows;
+    if (a->late != b->late) return a->late < b->late;
+    return a->kernel < b->kernel;
 }
 
 // One of what `waiting` waits for has run.
@@ -308,8 +317,12 @@ static void schedule_segment(Scheduler *s, SegmentKind segment, int32_t *time) {
     }
     while (s->n_ready) {
         uint32_t best = 0;
+        Rank first = rank_of(s, s->ready[0]);
         for (uint32_t i = 1; i < s->n_ready; i++) {
-            if (is_before(s, s->ready[i], s->ready[best])) best = i;
+            Rank other = rank_of(s, s->ready[i]);
+            if (!is_before(&other, &first)) continue;
+            best = i;
+            first = other;
         }
         uint32_t kernel = s->ready[best];
         s->ready[best] = s->ready[--s->n_ready];

@@ -61,6 +61,7 @@ static Whole *gradient_of(Sharded *s, uint32_t number, SegmentKind segment) {
     lower_bind(l, exchange, "from", whole, OPERAND_READ);
     lower_bind(l, exchange, "to", parts, OPERAND_WRITE);
     uint32_t reduce = lower_add_reduce(l, segment, INT16_MAX, parts, shard, ranks, true);
+    l->kernels[clear].bucket = l->kernels[exchange].bucket = l->kernels[reduce].bucket = number + 1;
     Whole *made = ARENA_PUSH(l->arena, s->gradients, s->n, s->cap);
     *made = (Whole){ number, segment, clear, exchange, reduce, whole };
     return made;

@@ -173,6 +173,8 @@ uint32_t lower_gathered(Lower *l, uint32_t number, SegmentKind segment) {
     uint32_t gather = lower_add_crossing(l, segment, 0, PLAN_gather, (PlanGroup)bucket->group);
     lower_bind(l, gather, "from", own, OPERAND_READ);
     lower_bind(l, gather, "to", all, OPERAND_WRITE);
+    l->kernels[gather].bucket = number + 1;
+    if (l->shared->rounded[number]) l->kernels[l->buffers[own].writer - 1].bucket = number + 1;
     *ARENA_PUSH(l->arena, l->gathered, l->n_gathered, l->cap_gathered) =
         (Gathered){ number, segment, gather, all };
     return l->n_gathered - 1;

@@ -199,6 +199,13 @@ Model *model_program(Model *from, Program program);
 // 0 where nothing flows. Used by model_program; exposed for tests (applies to its own results too).
 bool model_gradients(Model *m, const uint32_t *roots, const uint32_t *seeds, int n_roots, uint32_t *gradients);
 
+/* shorten.c ------------------------------------------------------------------------------------------ */
+
+// A new model without layers i where without[i], [n_layers]: neither their losses, metrics, updates, parameters.
+// Names of the others and n_layers are as before. NULL: the last layer would go, or some of what would remain reads
+// more of what goes than one value that another can stand for.
+Model *model_without_layers(const Model *from, const bool *without);
+
 /* count.c -------------------------------------------------------------------------------------------- */
 
 typedef struct Counts {

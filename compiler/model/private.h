@@ -73,6 +73,11 @@ uint32_t model_append(Model *m,
 void model_cons_rebuild(Model *m);         // after ids changed
 bool model_is_const(const Model *m, uint32_t id, double value);
 
+/* programs.c ----------------------------------------------------------------------------------- */
+
+// Into a new model: names, files, numbers, parameters (their nodes 0), sizes.
+void model_copy_tables(Model *to, const Model *from);
+
 /* print.c -------------------------------------------------------------------------------------- */
 
 void type_format(const Model *m, const Type *t, char *out, size_t bytes);

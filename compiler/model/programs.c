@@ -166,7 +166,7 @@ static void copy_forward(Copy *c, Program program) {
 }
 
 // Names, files, numbers and parameters keep their indices: attributes refer to them.
-static void copy_tables(Model *to, const Model *from) {
+void model_copy_tables(Model *to, const Model *from) {
     for (uint32_t i = 1; i < from->n_names; i++) model_intern(to, from->names[i]);
     for (uint32_t i = 0; i < from->n_files; i++)
         model_add_file(to, from->files[i].path, from->files[i].text);
@@ -435,7 +435,7 @@ static bool build(Model *to, const Model *from, Program program) {
     Copy c = { .from = from, .to = to };
     c.map = ARENA_ARRAY(to->arena, uint32_t, from->n_nodes);
     c.updates = ARENA_ARRAY(to->arena, uint32_t, from->n_nodes);
-    copy_tables(to, from);
+    model_copy_tables(to, from);
     if (!check_maxima(from, to)) return false;
     if (program == PROGRAM_PREFILL && !from->logits) {
         diag_set(to, "prefill: expected a model with logits, got none");

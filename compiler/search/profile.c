@@ -42,12 +42,19 @@ enum { KEYS = 2 * 3 * 2 * 4 }; // fp32 or bf16; recomputation; experts elsewhere
 
 typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
 
+// A model with fewer layers, or the model itself; and by class the layer of it that stands for the class.
+typedef struct Few { Model *model; int32_t *middle; } Few;
+
 typedef struct Profile {
     CostProfile base;
     Model *model;
     const CostCluster *cluster;
     Arena *arena;
-    int32_t *class_of, *middle; // [layers]; [classes]: the layer that stands for it
+    bool owns;                  // what is probed: profile_on's does not
+    bool whole;                 // probes are of all layers
+    int32_t *class_of, *middle; // [layers]; [classes]: the middle one of its layers
+    uint64_t *looks;            // [layers]: of all kernels of forward, where classes go by products
+    Few few[2];                 // what is probed; [1] where dense parameters are gathered. No model: not made yet
     double *experts;            // [classes + 2]: of its layer
     CostPart *parameters;       // [classes + 2]: numbers, experts' of all ranks
     const char *target;
@@ -60,6 +67,7 @@ typedef struct Profile {
 
 typedef struct Seen {
     Profile *p;
+    const Few *few;
     Arena *scratch;
     ProbeKernel *kernels;
     CostKernel *costs;
@@ -81,8 +89,8 @@ static uint8_t rows_of(const ProbeKernel *kernel) {
     case FAMILY_MATMUL_W: return d->experts ? ROW_R : ROW_T;
     case FAMILY_SEGMENT_SUM: return d->experts ? ROW_R : ROW_T;
     case FAMILY_PACK: return d->experts ? ROW_E : ROW_NONE;
-    case FAMILY_REDUCE: return kernel->experts ? ROW_E : ROW_NONE;
-    case FAMILY_CLEAR: return ROW_NONE;
+    case FAMILY_REDUCE:
+    case FAMILY_CLEAR: return kernel->experts ? ROW_E : ROW_NONE;
     default: return ROW_T;
     }
 }
@@ -144,11 +152,11 @@ static void keep_moment(Arena *arena, Moments *m, Grows g) {
 }
 
 // The part that a layer stands for, or -1: another of its class does.
-static int32_t part_of(const Profile *p, int32_t layer) {
+static int32_t part_of(const Profile *p, const int32_t *middle, int32_t layer) {
     if (layer < 0) return cost_part_before(&p->base);
     if (layer >= p->base.n_layers) return cost_part_after(&p->base);
     int32_t class = p->class_of[layer];
-    return p->middle[class] == layer ? class : -1;
+    return middle[class] == layer ? class : -1;
 }
 
 static int by_first(const void *a, const void *b) {
@@ -183,7 +191,7 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
     }
     for (uint32_t i = 0; i < s->n_kernels; i++) end = s->kernels[i].time >= end ? s->kernels[i].time + 1 : end;
     for (int32_t layer = -1; layer <= n_layers; layer++) {
-        int32_t part = part_of(p, layer);
+        int32_t part = part_of(p, s->few->middle, layer);
         if (part >= 0) probe->parts[part].saved[region] = saved[layer + 2];
     }
     for (int32_t i = 1; i < n_layers + 3; i++) add_grows(&saved[i], &saved[i - 1], 1);
@@ -200,7 +208,7 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
     for (uint32_t i = 0; i < s->n_kernels; i++) {
         for (; t <= s->kernels[i].time; t++)
             add_grows(&live, &change[t], 1);
-        int32_t part = part_of(p, turns[i]);
+        int32_t part = part_of(p, s->few->middle, turns[i]);
         if (part < 0) continue;
         Grows here = live;
         add_grows(&here, &saved[turns[i] + 1], -1);
@@ -214,7 +222,7 @@ static void fill_parts(Seen *s, Probe *probe) {
     probe->rows = s->expert_rows;
     for (uint32_t i = 0; i < s->n_kernels; i++) {
         const ProbeKernel *at = &s->kernels[i];
-        int32_t part = part_of(p, at->layer);
+        int32_t part = part_of(p, s->few->middle, at->layer);
         if (part < 0) continue;
         ProbePart *to = &probe->parts[part];
         CostPass pass = !at->backward ? PASS_forward : at->again ? PASS_again
@@ -234,6 +242,54 @@ static int32_t smallest_divisor(int32_t n) {
     return 1;
 }
 
+/* Fewer layers -------------------------------------------------------------------------------- */
+
+// Whether layers i and j, and those up to `near` layers away, compute the same; the ends of the model count.
+static bool alike(const Profile *p, int32_t i, int32_t j, int32_t near) {
+    for (int32_t k = -near; k <= near; k++) {
+        bool here = i + k >= 0 && i + k < p->base.n_layers, there = j + k >= 0 && j + k < p->base.n_layers;
+        if (here != there || (here && p->looks[i + k] != p->looks[j + k])) return false;
+    }
+    return true;
+}
+
+// The model with the first and last layers and, of each class, the first one around which all is as around the middle
+// one: layers show in others that are near.
+static void choose_few(Profile *p, int32_t near, Few *out) {
+    int32_t n = p->base.n_layers, left = 0;
+    bool *without = ARENA_ARRAY(p->arena, bool, n + 1);
+    *out = (Few){ p->model, ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1) };
+    for (int32_t i = near + 1; i < n - 1 - near; i++) without[i] = true;
+    for (int32_t k = 0; k < p->base.n_classes; k++) {
+        int32_t *middle = &out->middle[k];
+        while (!alike(p, *middle, p->middle[k], near)) ++*middle;
+        for (int32_t i = *middle - near; i <= *middle + near; i++)
+            if (i >= 0 && i < n) without[i] = false;
+    }
+    for (int32_t i = 0; i < n; i++) left += !without[i];
+    Model *few = left < n ? model_without_layers(p->model, without) : NULL;
+    if (few) out->model = few;
+    else memcpy(out->middle, p->middle, sizeof *out->middle * (size_t)p->base.n_classes);
+}
+
+// How far away layers may show in one. Gathers begin ahead, as many as come to the bytes of the largest, which may be
+// many times a layer's (overlap.c).
+enum { NEAR = 3 };
+
+static const Few *few_for(Profile *p, const CostChoice *choice) {
+    Few *few = &p->few[choice->params != 0];
+    if (few->model) return few;
+    double most = 0, least = INFINITY;
+    for (int32_t i = 0; i < p->base.n_classes + 2; i++) {
+        double n = p->parameters[i].dense_matrix + p->parameters[i].dense_other;
+        most = fmax(most, n);
+        if (i < p->base.n_classes) least = fmin(least, n);
+    }
+    int32_t near = choice->params ? NEAR + (int32_t)fmin(2 * most / least, p->base.n_layers) : NEAR;
+    choose_few(p, p->whole ? p->base.n_layers : near, few);
+    return few;
+}
+
 // Two ranks have each part of what is gathered.
 static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
     uint8_t recompute = choice->recompute % 3;
@@ -248,8 +304,11 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
     LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .precision = precision,
                              .recompute = recompute, .layout = &layout };
     LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen };
-    *seen = (Seen){ .p = p, .scratch = arena_create() };
-    return lower_probe(p->model, &options, &probe);
+    const Few *few = few_for(p, choice);
+    *seen = (Seen){ .p = p, .few = few, .scratch = arena_create() };
+    bool done = lower_probe(few->model, &options, &probe);
+    if (!done && few->model != p->model) p->model->diag = few->model->diag;
+    return done;
 }
 
 static Probe *probe_for(Profile *p, const CostChoice *choice) {
@@ -466,15 +525,18 @@ static uint64_t mix_kernel(uint64_t h, const CostKernel *k, const KernelDesc *d)
     return hash_mix(h, (uint64_t)d->window, (uint64_t)d->heads << 32 | (uint32_t)d->kv_heads);
 }
 
-typedef struct Signatures { uint64_t *of; double *experts; int32_t n; } Signatures;
+typedef struct Signatures { uint64_t *of, *looks; double *experts; int32_t n; } Signatures;
 
 static void sign(void *user, const ProbeKernel *at) {
     Signatures *s = user;
     CostKernel k;
     cost_of_kernel(at->desc, 1, &k);
     bool product = k.class == COST_dense || k.class == COST_experts || k.class == COST_attention;
-    if (at->backward || !product || at->layer < 0 || at->layer >= s->n) return;
-    s->of[at->layer] += mix_kernel(0, &k, at->desc); // whatever their order
+    if (at->backward || at->layer < 0 || at->layer >= s->n) return;
+    uint64_t h = mix_kernel(0, &k, at->desc), flops = (uint64_t)k.flops, bytes = (uint64_t)k.bytes;
+    s->looks[at->layer] += hash_mix(h, flops, bytes); // whatever their order
+    if (!product) return;
+    s->of[at->layer] += h;
     if (k.class == COST_experts) s->experts[at->layer] = at->desc->experts;
 }
 
@@ -493,9 +555,10 @@ static void choose_middles(Profile *p) {
     }
 }
 
-static bool find_classes(Profile *p) {
+static bool find_classes(Profile *p, bool whole) {
     int32_t n = p->base.n_layers;
-    Signatures s = { ARENA_ARRAY(p->arena, uint64_t, n + 1), ARENA_ARRAY(p->arena, double, n + 1), n };
+    p->looks = ARENA_ARRAY(p->arena, uint64_t, n + 1);
+    Signatures s = { ARENA_ARRAY(p->arena, uint64_t, n + 1), p->looks, ARENA_ARRAY(p->arena, double, n + 1), n };
     Layout layout = layout_single();
     LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .layout = &layout,
                              .precision = PRECISION_BF16 };
@@ -513,6 +576,8 @@ static bool find_classes(Profile *p) {
         p->base.experts = fmax(p->base.experts, s.experts[i]);
     }
     choose_middles(p);
+    p->whole = whole;
+    p->owns = true;
     return true;
 }
 
@@ -527,7 +592,7 @@ static void count_parameters(Profile *p) {
         int32_t layer = !strncmp(name, "layers.", 7)     ? atoi(name + 7) - 1
                         : !strncmp(name, "embedding", 9) ? -1
                                                          : m->n_layers;
-        int32_t part = part_of(p, layer);
+        int32_t part = part_of(p, p->middle, layer);
         if (part < 0) continue;
         const Type *t = model_type(m, param->node);
         double n = (double)type_features(t);
@@ -552,7 +617,7 @@ static void find_routes(Profile *p) {
     }
 }
 
-CostProfile *profile_create(Model *model, const CostCluster *cluster) {
+static CostProfile *create(Model *model, const CostCluster *cluster, bool whole) {
     Arena *arena = arena_create();
     Profile *p = ARENA_NEW(arena, Profile);
     p->arena = arena;
@@ -561,7 +626,7 @@ CostProfile *profile_create(Model *model, const CostCluster *cluster) {
     p->target = strcmp(cluster->device.arch, "cpu") ? arena_printf(arena, "cuda:%s", cluster->device.arch) : "cpu";
     p->base = (CostProfile){ .model = model->name, .n_layers = model->n_layers, .sequence = model->sequence,
                              .vocab = model->vocab, .width = model->width, .part = profile_part, .user = p };
-    if (!find_classes(p)) {
+    if (!find_classes(p, whole)) {
         arena_destroy(arena);
         return NULL;
     }
@@ -573,6 +638,14 @@ CostProfile *profile_create(Model *model, const CostCluster *cluster) {
     return &p->base;
 }
 
+CostProfile *profile_create(Model *model, const CostCluster *cluster) {
+    return create(model, cluster, false);
+}
+
+CostProfile *profile_create_whole(Model *model, const CostCluster *cluster) {
+    return create(model, cluster, true);
+}
+
 CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) {
     Arena *arena = arena_create();
     Profile *p = ARENA_NEW(arena, Profile);
@@ -580,11 +653,16 @@ CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) 
     p->arena = arena;
     p->cluster = cluster;
     p->base.user = p;
+    p->owns = false;
     p->memo = NULL;
     p->n_memo = p->cap_memo = 0;
     return &p->base;
 }
 
 void profile_destroy(CostProfile *profile) {
-    if (profile) arena_destroy(((Profile *)profile->user)->arena);
+    if (!profile) return;
+    Profile *p = profile->user;
+    for (int i = 0; i < 2 && p->owns; i++)
+        if (p->few[i].model != p->model) model_destroy(p->few[i].model);
+    arena_destroy(p->arena);
 }

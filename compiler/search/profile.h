@@ -10,6 +10,8 @@
 // of one sequence a microbatch; other choices follow from how kernels and buffers grow. `model` and `cluster` must
 // outlive the profile. NULL when lowering refuses the model: model->diag says why.
 CostProfile *profile_create(Model *model, const CostCluster *cluster);
+// As profile_create, from probes of all layers, where that one leaves out most of those that are alike: for tests.
+CostProfile *profile_create_whole(Model *model, const CostCluster *cluster);
 // The same model on another cluster of the same devices' architecture, from the probes that `profile` has made;
 // it must outlive this one.
 CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster);

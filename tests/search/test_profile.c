@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "compiler/search/profile.h"
+#include "compiler/search/search.h"
 #include "compiler/spec/spec.h"
 
 static Model *load(const char *name, const char *key, const char *value) {
@@ -155,11 +156,11 @@ static void memory_of_one_layer(void **state) {
     Model *m = load("deepseek_v3", NULL, NULL);
     CostProfile *p = profile_create(m, &cluster);
     Layout layout = layout_single();
-    const char *text = "pp=4,dp=16,ep=16,stages=1:30:1:29,microbatch=1,capacity=1.25";
+    const char *text = "pp=4,dp=16,ep=16,stages=1:30:1:29,microbatch=2,capacity=1.25";
     assert_int_equal(layout_parse(text, arena, &layout), OK);
-    LowerOptions options = { .microbatch = 1, .microbatches = 1, .layout = &layout, .precision = PRECISION_BF16,
+    LowerOptions options = { .microbatch = 2, .microbatches = 1, .layout = &layout, .precision = PRECISION_BF16,
                              .programs[PROGRAM_STEP] = true };
-    CostChoice choice = { .microbatch = 1, .ep = 16, .precision = PRECISION_BF16, .capacity = 1.25 };
+    CostChoice choice = { .microbatch = 2, .ep = 16, .precision = PRECISION_BF16, .capacity = 1.25 };
     for (int stage = 0; stage < 4; stage += 2) {
         CostPart parts[2];
         int32_t n = 0;
@@ -226,8 +227,36 @@ static void parts_add_up(void **state) {
     arena_destroy(arena);
 }
 
+// Of few layers and of all of them probes say the same: of layers that alternate, that differ by what they do to rows
+// only, that come first; of what precedes and follows them; whatever is gathered ahead.
+static void few_are_enough(void **state) {
+    (void)state;
+    static const char *const names[] = { "gpt_oss_20b", "latent_moe", "deepseek_v3" };
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("h100x8", &cluster, arena);
+    for (int i = 0; i < COUNT_OF(names); i++) {
+        Model *m = load(names[i], NULL, NULL);
+        CostProfile *few = profile_create(m, &cluster), *whole = profile_create_whole(m, &cluster);
+        for (int k = 0; k < 8; k++) {
+            CostChoice c = { .microbatch = 1, .ep = k & 4 ? 2 : 1, .precision = PRECISION_BF16, .capacity = 2,
+                             .recompute = (uint8_t)((k + i) % SEARCH_RECOMPUTES), .params = k & 1, .expert_params = k >> 1 & 1 };
+            for (int32_t part = 0; part < few->n_classes + 2; part++) {
+                CostPart a, b;
+                assert_true(few->part(few, part, &c, &a) && whole->part(whole, part, &c, &b));
+                if (memcmp(&a, &b, sizeof a)) fail_msg("%s: part %d of choice %d differs", names[i], part, k);
+            }
+        }
+        profile_destroy(few);
+        profile_destroy(whole);
+        model_destroy(m);
+    }
+    arena_destroy(arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_are_enough),
         cmocka_unit_test(flops),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(memory),
