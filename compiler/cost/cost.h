@@ -169,9 +169,11 @@ typedef struct CostRows {
     double load;                   // busiest rank over mean, from 1
     bool combine;                  // back from experts
     bool blocks;                   // a token crosses once per node and is spread there (LayoutTransport)
+    bool whole;                    // of blocks: to every node, whether it has experts of the token or not
 } CostRows;
 // Dispatch or combine over the ranks of ep.
 double cost_rows_s(const CostCluster *cluster, CostGroup group, const CostRows *rows);
+bool cost_whole_blocks(const CostCluster *cluster); // do moec's plans for these devices send whole blocks? GPUs do
 
 // As Routing of compiler/spec/spec.h: ORDER ROUTING
 typedef enum CostRouting { COST_LEARNED, COST_UNIFORM, COST_RANDOM } CostRouting;

@@ -100,16 +100,22 @@ double cost_rows_s(const CostCluster *cluster, CostGroup group, const CostRows *
         double inner = within(cluster, group, i - 1), here = within(cluster, group, i);
         if (here <= inner) continue;
         const CostLink *link = &cluster->links[i];
-        double copies = rows->blocks
-                            ? cost_reached(rows->experts, rows->top_k, group.members / inner) * (1 - inner / here)
-                            : rows->top_k * (here - inner) / group.members;
+        double parts = group.members / inner, reached = cost_reached(rows->experts, rows->top_k, parts);
+        bool whole = rows->blocks && rows->whole && i > 0; // all of them, at any load
+        double copies = rows->blocks ? (whole ? parts : reached) * (1 - inner / here)
+                                     : rows->top_k * (here - inner) / group.members;
         double rate = (rows->blocks ? link->block_bytes_per_s : link->row_bytes_per_s)[rows->combine];
         if (rate <= 0) rate = link->bytes_per_s * link->share;
         double fixed = link->row_fixed_s > 0 ? link->row_fixed_s : link->latency_s;
-        double bytes = rows->tokens * copies * rows->row_bytes * fmax(rows->load, 1);
+        double bytes = rows->tokens * copies * rows->row_bytes * (whole ? 1 : fmax(rows->load, 1));
         slowest = fmax(slowest, fixed + bytes / fmin(rate, link->bytes_per_s));
     }
     return slowest;
+}
+
+bool cost_whole_blocks(const CostCluster *cluster) {
+    const char *arch = cluster->device.arch;
+    return arch && strcmp(arch, "cpu");
 }
 
 double cost_exposed_s(const CostDevice *device, double compute_s, double communication_s) {

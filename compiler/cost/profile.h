@@ -15,6 +15,7 @@ typedef struct CostChoice {
     uint8_t precision;            // PRECISION_BF16, PRECISION_MXFP8 (known to the model only), PRECISION_FP32
     uint8_t recompute;            // LayoutRecompute
     uint8_t transport;            // LayoutTransport
+    bool whole_blocks;            // CostRows.whole: moec's plans for GPUs
     uint8_t params, expert_params; // LayoutParams: what fsdp gathers is in transient_bytes
     uint8_t routing;              // CostRouting
     bool narrow_wgrad;            // mxfp8: experts' wgrads too (Transformer Engine), not in bf16 (moec, OLMo-core 3)

@@ -42,6 +42,7 @@ static Status run(Quick *q, const CostProfile *profile) {
                                         .ep = l->ep,
                                         .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
                                         .transport = l->transport,
+                                        .whole_blocks = cost_whole_blocks(&q->cluster),
                                         .params = l->params,
                                         .expert_params = l->expert_params,
                                         .routing = (uint8_t)q->args->spec_options.routing,

@@ -23,7 +23,7 @@ typedef struct Seconds { double kind[N_COSTED_KINDS], forward, wgrad, once; } Se
 static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int recompute) {
     return (CostChoice){ .microbatch = choice->microbatch, .ep = choice->ep, .precision = choice->precision,
                          .recompute = (uint8_t)recompute, .transport = choice->transport,
-                         .params = choice->params, .expert_params = choice->expert_params,
+                         .whole_blocks = cost_whole_blocks(c->cluster), .params = choice->params, .expert_params = choice->expert_params,
                          .routing = c->routing, .capacity = choice->capacity };
 }
 

@@ -387,7 +387,7 @@ static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s
     double bytes = k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
     CostRows rows = { .tokens = s->n_tokens, .top_k = p->base.top_k, .experts = p->experts[part],
                       .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
-                      .blocks = blocks };
+                      .blocks = blocks, .whole = c->whole_blocks };
     return cost_rows_s(p->cluster, (CostGroup){ c->ep, 1 }, &rows);
 }
 
@@ -474,6 +474,7 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     double rooms = c->capacity + 1e3 * c->round;
     memcpy(&bits, &rooms, sizeof bits);
     uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 | (uint64_t)c->narrow_wgrad << 20 |
+                     (uint64_t)c->whole_blocks << 21 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
     return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
            (p->cap_memo - 1);
@@ -481,7 +482,7 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
 
 static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
-           a->recompute == b->recompute && a->transport == b->transport && a->params == b->params &&
+           a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks && a->params == b->params &&
            a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->capacity == b->capacity &&
            a->round == b->round;
 }

@@ -45,11 +45,16 @@ static PlanWork work_of_launch(const Plan *plan, const PlanProgram *program, con
     return WORK_memory;
 }
 
+// Of a rail: rows, in parts of one size. What is not is a table.
+static bool crosses_rows(const PlanProgram *program, const PlanInstr *instr) {
+    return instr->group == GROUP_rail && program->buffers[program->operands[instr->operands].buffer].dtype != DTYPE_I32;
+}
+
 static PlanWork work_of(const Plan *plan, const PlanProgram *program, const PlanInstr *instr, bool apart) {
     switch ((PlanOp)instr->op) {
     case PLAN_launch: return work_of_launch(plan, program, instr, apart);
-    case PLAN_gather: return WORK_gather;
-    case PLAN_exchange: return WORK_exchange;
+    case PLAN_gather: return crosses_rows(program, instr) ? WORK_rows : WORK_gather;
+    case PLAN_exchange: return crosses_rows(program, instr) ? WORK_rows : WORK_exchange;
     case PLAN_blocks: return WORK_rows;
     case PLAN_send:
     case PLAN_recv: return WORK_messages;

@@ -190,7 +190,13 @@ static void rows_to_experts(void **state) {
     assert_true(fabs(log(far / 3.52e-3)) < 0.3);
     rows.blocks = false; // every choice by itself: more bytes across nodes
     assert_true(cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows) > far);
+    rows.blocks = rows.whole = true; // to 3 other nodes of 4, instead of those that have experts of the token
+    double whole = cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows);
+    assert_true(fabs(whole / far - 4 / cost_reached(256, 8, 4)) < 0.02);
+    assert_true(cost_rows_s(&one, (CostGroup){ 8, 1 }, &rows) == near);
     rows.load = 2;
+    assert_true(cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows) == whole);
+    rows.blocks = false;
     assert_true(cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows) > 1.5 * far);
     assert_true(cost_rows_s(&one, (CostGroup){ 1, 1 }, &rows) == 0);
     arena_destroy(arena);
