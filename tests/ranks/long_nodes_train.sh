@@ -53,11 +53,26 @@ for top_k in 1 4; do
     for what in blocks gather put get; do counted "top$top_k" $what; done
 done
 
-# refused NAME PART LAYOUT
+# refused NAME PART LAYOUT [OPTION...]
 refused() {
-    ! on_nodes "$moec" train "${spec[@]}" "${data[@]}" --microbatch 256 --out "$scratch/no-$1" --layout "$3" \
+    ! on_nodes "$moec" train "${spec[@]}" "${data[@]}" --out "$scratch/no-$1" --layout "$3" "${@:4}" \
         >"$scratch/$1.log" 2>&1 || fail "$1 is not refused"
     [[ $(grep -c -- "$2" "$scratch/$1.log") == 1 ]] || { cat "$scratch/$1.log"; fail "$1: '$2' once"; }
 }
-refused rows 'hint: a layout with transport=blocks,node=2' dp=4,ep=4
-refused wide 'hint: a layout with transport=blocks,node=2' dp=4,ep=4,transport=blocks,node=4
+refused rows 'hint: a layout with transport=blocks,node=2' dp=4,ep=4,microbatch=1
+refused wide 'hint: a layout with transport=blocks,node=2' dp=4,ep=4,transport=blocks,node=4,microbatch=1
+
+# Virtual GPUs, of which two share memory: what crosses goes through their hosts.
+spec+=(sequence=32)
+data=(--data README.md --held-out 2000 --batch 128 --steps 2)
+gpu=(--device vgpu:sm_80 --deadline 120)
+export MOEC_VGPU_LIBRARY=$build/libmoec-vgpu.so
+run small "$moec" train "${spec[@]}" "${data[@]}" --microbatch 32 --out "$scratch/small"
+if on_nodes "$moec" train "${spec[@]}" "${data[@]}" "${gpu[@]}" --microbatch 32 --out "$scratch/gpus" \
+    --layout dp=4,ep=4,transport=blocks,node=2 >"$scratch/gpus.log" 2>&1; then
+    close small gpus 2
+    refused gpu_rows 'hint: a layout with transport=blocks,node=2' dp=4,ep=4,microbatch=1 "${gpu[@]}"
+else
+    cat "$scratch/gpus.log"
+    grep -q 'was not found; looked for' "$scratch/gpus.log" || fail "blocks of virtual GPUs"
+fi
