@@ -87,8 +87,8 @@ enum {
 };
 
 // X(name, kind, member, largest number, choices, what it says). The kind says how a value is written:
-// SIZE a whole number from 1, POWER such a power of two, CHOICE a word, COUNTS whole numbers with ':' between, POLICY a word or one
-// word per layer with ':' between, ROOM a number or a word for infinity.
+// SIZE a whole number from 1, POWER such a power of two, CHOICE a word, COUNTS whole numbers with ':'
+// between, POLICY a word or one word per layer with ':' between, ROOM a number or a word for infinity.
 #define LAYOUT_FIELDS(X)                                                                           \
     X(pp, SIZE, pp, LAYOUT_MOST_STAGES, "", "pipeline stages")                                     \
     X(dp, SIZE, dp, LAYOUT_MOST_RANKS, "", "ranks of a stage; they divide the sequences")          \

@@ -256,7 +256,8 @@ void meet_run(const Lower *l, Meetings *m, uint32_t kernel) {
         const Bind *bind = &k->binds[i];
         if (l->buffers[bind->buffer].region != REGION_sym) continue;
         m->open |= bind->remote;
-        if (bind->mode == OPERAND_WRITE || bind->mode == OPERAND_INPLACE) m->unmet[bind->buffer] |= bind->remote ? UNMET_PUT : UNMET_WRITE;
+        bool writes = bind->mode == OPERAND_WRITE || bind->mode == OPERAND_INPLACE;
+        if (writes) m->unmet[bind->buffer] |= bind->remote ? UNMET_PUT : UNMET_WRITE;
     }
 }
 

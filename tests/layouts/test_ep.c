@@ -19,6 +19,7 @@ typedef struct Case {
     uint8_t recompute;           // LayoutRecompute
     int pp;                      // 0: 1
     uint8_t schedule;            // LayoutSchedule
+    int row_align;               // 0: 1
 } Case;
 static const Case cases[] = {
     { 2, 2, "moe.lua", NULL, "4", NULL, NULL, NULL, 2, false, false },
@@ -35,6 +36,9 @@ static const Case cases[] = {
     // Several microbatches are under way: what is put for one has a place of its own.
     { 2, 2, "experts.lua", "learned", "4", "2", "5", "false", 1, true, false, RECOMPUTE_CHEAP, 2, SCHEDULE_1F1B },
     { 2, 2, "experts.lua", "some", "4", "2", "5", "false", 1, false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE },
+    // layouts.align has more of these.
+    { 2, 2, "experts.lua", "some", "6", "2", "13", "true", 1, false, true, RECOMPUTE_BLOCK, .row_align = 32 },
+    { 2, 2, "experts.lua", "some", "4", "2", "5", "true", 1, false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_1F1B, 8 },
 };
 
 static int32_t owners[8 * 8];    // of every layer
@@ -52,6 +56,7 @@ static WorldJob job_of(const Case *c) {
     job.layout.dp = c->dp;
     job.layout.ep = c->ep;
     job.layout.recompute = c->recompute;
+    job.layout.row_align = c->row_align;
     if (c->pp) {
         job.args[job.n_args++] = (SpecArg){ "layers", "2" };
         job.layout.pp = c->pp;

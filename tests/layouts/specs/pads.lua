@@ -3,7 +3,7 @@
 local m = require "moec"
 
 local function ffn(x)
-  local width, hidden, count = 12, m.arg("hidden", 8), m.arg("count", 4)
+  local width, hidden, count = 12, 40, 4
   local score = m.softmax(m.linear("score", x, count, { precision = "fp32" }))
   local ids = m.top_k(score, 2)
   local rows = m.dispatch(x, m.route(ids, count))
