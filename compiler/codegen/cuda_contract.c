@@ -12,7 +12,7 @@ typedef struct Cut {
 
 enum {
     ENOUGH_BLOCKS = 128, // from which on blocks are large: about one for each multiprocessor
-    PACK_DEPTH = 64,     // pack.cu
+    PACK_LINES = 32,     // pack.cu
     PACK_THREADS = 256,
 };
 
@@ -34,7 +34,8 @@ static int64_t stage_bytes(const KernelDesc *d, const Cut *c) {
     bool pairs = d->precision == PRECISION_BF16;
     if (d->family == FAMILY_MATMUL_W)
         return pairs ? 2 * 32 * (c->bm + 8 + c->bn + 8) : 4 * 16 * (c->bm + c->bn);
-    return pairs ? 2 * 40 * c->bm + 4 * 16 * 40 * (c->bn / 32) : 4 * 20 * c->bm + 4 * 16 * c->bn;
+    if (pairs) return 2 * 40 * c->bm + 4 * 40 * (c->bn / 2);
+    return 4 * 20 * c->bm + 4 * (d->across ? 20 : 16) * c->bn;
 }
 
 static Cut cut(const KernelDesc *d, int64_t columns) {
@@ -49,12 +50,12 @@ static Cut cut(const KernelDesc *d, int64_t columns) {
 
 static Status pack_source(const KernelDesc *d, Filler *f, Text *out, CudaShape *shape) {
     bool pairs = d->precision == PRECISION_BF16;
-    int64_t depth = d->turned ? d->n : d->k, width = d->turned ? d->k : d->n;
+    int64_t lines = pairs ? div_up(d->k, 2) : d->k;
+    if (d->turned) return status_fail(ERR_INTERNAL, "pack turned has no kernel for GPUs: products read across");
     *shape = (CudaShape){
-        .tiles = max_i64(d->experts, 1) * d->each * div_up(width, 32) * div_up(depth, PACK_DEPTH),
+        .tiles = max_i64(d->experts, 1) * d->each * div_up(d->n, 32) * div_up(lines, PACK_LINES),
         .threads = PACK_THREADS,
     };
-    fill_size(f, "turned", d->turned);
     fill_size(f, "pairs", pairs);
     fill_size(f, "threads", shape->threads);
     fill_hole(f, "w_type", pairs ? "bf16" : "float");
@@ -76,6 +77,7 @@ static Status family_source(const KernelDesc *d, Filler *f, Text *out, CudaShape
     fill_size(f, "warps_n", c.warps_n);
     fill_size(f, "stages", c.stages);
     fill_size(f, "threads", c.threads);
+    fill_size(f, "across", d->across);
     fill_hole(f, "left", turned ? "g" : "x");
     fill_hole(f, "result", turned ? "x" : "y");
     fill_type(f, "x", d->x);

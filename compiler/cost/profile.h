@@ -42,7 +42,7 @@ typedef struct CostPart {
     // between forward and backward; and the most that lives besides all saves up to this part, while a
     // microbatch is computed here. See cost_stage_bytes.
     int64_t saved_bytes[2], transient_bytes[2];
-    // Numbers of parameters. Of matrices, which kernels read packed in two orders, and others, read as they are.
+    // Numbers of parameters. Of matrices, which kernels read packed, and others, read as they are.
     double dense_matrix, dense_other;        // held by all ranks of dp
     double expert_matrix, expert_other;      // of this rank's experts; held by dp / ep ranks
 } CostPart;
@@ -74,16 +74,18 @@ typedef struct CostStack {
     double master;             // master and moments, divided over the ranks that have the parameter: 12
     double gradient;           // 4; divided where sharded
     double weight;             // what kernels read, per order, of matrices: 2 in bf16
-    int32_t orders;            // 2
+    int32_t orders;            // in which kernels read a matrix: 1, or 2 with a copy for the gradient of its input
+    int32_t narrow_orders;     // the same in mxfp8, whose blocks lie along what is summed: 2
     bool packs;                // what is gathered is packed, what is exchanged added up, by kernels
     double other;              // what kernels read of other parameters: 4
     double gathered, exchanged; // bytes a number that cross ranks: weights 4, gradients 4
     double accumulated;        // of memory, each microbatch: 0 where products add to gradients; gradients that are
                                // written, then added to fp32 sums in a kernel of its own: 2 + 2 + 8
     double shard_traffic;      // of memory, in a step, per number of a rank's shard: AdamW 28, norm 4, sums 4
-    double whole_traffic;      // per number that a rank holds: gradients' parts 4, packing 2 x (4 + 2)
+    double whole_traffic;      // per number that a rank holds: gradients' parts 4, packing (4 + 2) an order
 } CostStack;
-extern const CostStack cost_stack_moec; // bf16
+// moec's own, in bf16: GPUs read one copy of a matrix in both orders, CPUs have two.
+const CostStack *cost_stack_moec(const CostDevice *device);
 
 // Bytes of parameters of a part that lie on a rank all the time (docs/layouts.md, "Where parameters live").
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);

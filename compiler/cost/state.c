@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where parameters live and what that costs: docs/layouts.md in numbers.
 #include <math.h>
+#include <string.h>
 
 #include "compiler/cost/profile.h"
 
-const CostStack cost_stack_moec = { .name = "moec", .master = 12, .gradient = 4, .weight = 2, .orders = 2, .packs = true,
-                                    .other = 4, .gathered = 4, .exchanged = 4, .shard_traffic = 36,
-                                    .whole_traffic = 16 };
+#define MOEC                                                                                       \
+    .name = "moec", .master = 12, .gradient = 4, .weight = 2, .narrow_orders = 2, .packs = true, .other = 4,         \
+    .gathered = 4, .exchanged = 4, .shard_traffic = 36
+static const CostStack on_cpus = { MOEC, .orders = 2, .whole_traffic = 16 };
+static const CostStack on_gpus = { MOEC, .orders = 1, .whole_traffic = 10 };
 
+const CostStack *cost_stack_moec(const CostDevice *device) {
+    return strcmp(device->arch, "cpu") ? &on_gpus : &on_cpus;
+}
+
+// Of a number of a matrix, in all orders.
 static double weight_bytes(const CostStack *stack, const CostChoice *choice) {
-    if (choice->precision == PRECISION_MXFP8) return 1 + 1.0 / 32; // elements and scales of 32
-    return choice->precision == PRECISION_FP32 ? 4 : stack->weight;
+    if (choice->precision == PRECISION_MXFP8) return (1 + 1.0 / 32) * stack->narrow_orders; // elements and scales of 32
+    return (choice->precision == PRECISION_FP32 ? 4 : stack->weight) * stack->orders;
 }
 
 static double bytes_of(const CostStack *stack, const CostChoice *choice, double matrix, double other, bool fsdp,
                        double ranks) {
     double numbers = matrix + other;
     if (fsdp && ranks > 1) return numbers * (stack->master + stack->gradient) / ranks;
-    double read = matrix * weight_bytes(stack, choice) * stack->orders;
+    double read = matrix * weight_bytes(stack, choice);
     if (ranks > 1) read += other * stack->other; // one rank reads its masters
     return numbers * (stack->master / ranks + stack->gradient) + read;
 }

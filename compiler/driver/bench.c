@@ -9,7 +9,7 @@
 #include "compiler/spec/spec.h"
 
 #define OTHERS                                                                                     \
-    .master = 12, .gradient = 4, .weight = 2, .orders = 1, .other = 2, .gathered = 2, .exchanged = 4,                \
+    .master = 12, .gradient = 4, .weight = 2, .orders = 1, .narrow_orders = 1, .other = 2, .gathered = 2, .exchanged = 4,                \
     .shard_traffic = 36, .whole_traffic = 10
 const CostStack published_fused = { .name = "gradients added by products", OTHERS };
 const CostStack published_apart = { .name = "gradients added apart", .accumulated = 12, OTHERS };

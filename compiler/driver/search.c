@@ -77,7 +77,7 @@ int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bar
     out->costs = out == &h->at ? profile_create(h->model, &out->cluster) : profile_on(h->at.costs, &out->cluster);
     if (!out->costs) return driver_refuse(h->model);
     // Weights and gradients cross beside compute; rows are waited for.
-    out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = cost_stack_moec,
+    out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = *cost_stack_moec(&out->cluster.device),
                             .routing = h->args->spec_options.routing == ROUTING_UNIFORM  ? COST_UNIFORM
                                        : h->args->spec_options.routing == ROUTING_RANDOM ? COST_RANDOM
                                                                             : COST_LEARNED,

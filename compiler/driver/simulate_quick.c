@@ -37,7 +37,7 @@ static Status run(Quick *q, const CostProfile *profile) {
     }
     SimLayout simulated = { .profile = profile,
                             .cluster = &q->cluster,
-                            .stack = &cost_stack_moec,
+                            .stack = cost_stack_moec(&q->cluster.device),
                             .choice = { .microbatch = l->microbatch,
                                         .ep = l->ep,
                                         .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
@@ -73,7 +73,7 @@ static void print_memory(const Quick *q, const CostProfile *profile) {
                     .routing = (uint8_t)q->args->spec_options.routing,
                     .sequences = (int64_t)q->layout.microbatch * q->microbatches * q->layout.dp };
     CostStep step;
-    if (cost_step(profile, &q->cluster, &cost_stack_moec, &run, &step))
+    if (cost_step(profile, &q->cluster, cost_stack_moec(&q->cluster.device), &run, &step))
         printf("peak      about %.1f GiB of %.1f a rank, on stage %d\n",
                (double)(step.state_bytes + step.moving_bytes) / 0x1p30,
                (double)(q->cluster.device.memory_bytes - q->cluster.device.reserved_bytes) / 0x1p30, step.fullest);

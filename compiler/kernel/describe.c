@@ -39,6 +39,7 @@ static void describe_sizes(const KernelDesc *d, Text *out) {
     size(out, "sinks", d->sinks);
     size(out, "accumulate", d->accumulate);
     size(out, "turned", d->turned);
+    size(out, "across", d->across);
     size(out, "capacity", d->capacity);
     size(out, "limit", d->limit);
     size(out, "align", d->align);

@@ -17,8 +17,8 @@
 //   family      parameters                                                        sizes
 //   row         l0.. (const), s0..: see body below                                rows sequence
 //   pack        r w, w packed                  (a weight as matmul reads it)      experts each k n turned
-//   matmul      r x | pre, r w [w1 w2 w3,] [r offsets,] w y [y1 y2 y3] | post     rows experts mid each k n parts
-//   matmul_t    r g [g1 g2 g3] | pre, r w [w1 w2 w3,] [r offsets,] w x | post     rows experts mid each k n parts
+//   matmul      r x | pre, r w [w1 w2 w3,] [r offsets,] w y [y1 y2 y3] | post     rows experts mid each k n parts across
+//   matmul_t    r g [g1 g2 g3] | pre, r w [w1 w2 w3,] [r offsets,] w x | post     rows experts mid each k n parts across
 //   matmul_w    r x | pre, r g, [r offsets,] w w | a w                            rows experts mid each k n accumulate
 //   attend      r q, r k, r v, r segments, [r sinks,] w y, w lse                  rows heads kv_heads qk v causal window scale sequence sinks
 //   attend_grad r q, r k, r v, r segments, r y, r lse, r g, [r sinks,] w dq, w dk, w dv, [w dsinks]
@@ -65,7 +65,8 @@
 //            (w[2p][c], w[2p+1][c]); odd k is padded with a zero row
 //   turned 1 (for matmul_t, contraction over n): the same of the transposed weight: [.., k/32, n(/2), 32(, 2)]
 // The second operand of matmul and matmul_t is always packed: a parameter's copy lies in region packed, any
-// other value's in act.
+// other value's in act. GPUs pack with turned 0 only, once for all readers: `across` 1 says that the panels are of
+// the transpose of what rows are multiplied by (w of matmul, w^T of matmul_t), which the kernel turns as it reads.
 //
 // parts > 1, matmul: sibling weights w, w1, .. of part_n[i] columns over the same x (q, k, v), one kernel.
 // matmul_t: terms summed in order, x = g w^T + g1 w1^T + ..; part_n[i] is the contraction length of each.
@@ -149,7 +150,7 @@ typedef struct KernelDesc {
     int64_t n;
     int32_t experts, mid, each, k, heads, kv_heads, qk, v, window, top_k, vocab, ids;
     float scale;
-    bool causal, sinks, accumulate, turned;
+    bool causal, sinks, accumulate, turned, across;
     int32_t ranks;                // of reduce; of count and route_ranks: they hold experts / ranks each
     int64_t capacity;             // rows of a rank, pads among them
     int64_t limit;                // of route_ranks: copies that a rank takes; 0: capacity

@@ -209,7 +209,7 @@ static bool check_options(Lower *l) {
         diag_hint(l->from, "fewer slots, or more ranks along the pipeline");
         return false;
     }
-    l->tiled = target.cuda;
+    l->tiled = l->one_order = target.cuda;
     l->tokens = tokens;
     l->sequences = options->microbatch;
     return true;

@@ -4,7 +4,8 @@
 // A parameter is packed once, into a region of its own: by program "pack" when the host has written
 // the weights, and again at the end of a step, which has changed them. Any other value is packed by
 // a kernel right before it is used, once per segment. Views that move nothing are looked through,
-// and a transposition costs nothing: packing turns or does not.
+// and a transposition costs nothing: packing turns or does not. CPUs read panels along the sum, so a
+// parameter has a copy for forward and one for the gradient of its input; GPUs read one copy either way.
 #include "compiler/lower/pass.h"
 
 enum { PANEL = 32 };
@@ -125,11 +126,13 @@ static uint32_t packed_value(Lower *l, uint32_t kernel, uint32_t from, const Pac
 /* Both ----------------------------------------------------------------------------------------- */
 
 uint32_t lower_packed(Lower *l, uint32_t kernel, uint32_t n) {
-    const KernelDesc *d = &l->kernels[kernel].desc;
+    KernelDesc *d = &l->kernels[kernel].desc;
     bool turn;
     uint32_t plain = lower_weight(l, n, &turn);
+    bool turned = turn != (l->m->nodes[n].op == OP_MATMUL_T);
+    d->across = l->one_order && turned;
     Pack pack = { .dtype = lower_is_bf16(l, n) ? DTYPE_BF16 : DTYPE_F32,
-                  .turned = turn != (l->m->nodes[n].op == OP_MATMUL_T),
+                  .turned = turned && !l->one_order,
                   .experts = d->experts,
                   .each = d->each,
                   .k = turn ? (int32_t)d->n : d->k,

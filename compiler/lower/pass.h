@@ -214,6 +214,7 @@ typedef struct Lower {
     int64_t tokens, sequences;
     uint32_t first_again, end_again; // nodes that backward computes again
     bool tiled; // contractions run in tiles that see a part of a row: nothing joins them
+    bool one_order; // contractions read panels of either order, so weights are packed in one
     bool mixed;                      // some contraction computes in bf16
     NodeInfo *info;
     Unit *units;

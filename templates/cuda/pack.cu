@@ -1,30 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// pack: weights [matrices, K, N] in fp32, or bf16, to panels of 32 columns as contractions read them (kernel.h).
-// With DEPTH the contraction's length and WIDTH the result's: turned 0: DEPTH = K, WIDTH = N; turned 1 the
-// other way round. A panel is [DEPTH, 32] in fp32, [DEPTH / 2, 32, 2] in bf16; what lies outside is zero.
+// pack: weights [matrices, K, N] in fp32, or bf16, to panels of 32 columns as contractions read them
+// (kernel.h), in either order. A panel is [K, 32] in fp32, [K / 2, 32, 2] in bf16; what lies outside is zero.
 //
-// A block makes 64 rows of depth of one panel, through shared memory, so that reading and writing both
-// run along memory.
+// A block makes 32 lines of one panel; a warp reads neighbours and writes neighbours.
 KERNEL($threads) $entry(const $x_type *w, $w_type *packed) {
-    enum { K = $k, N = $n, DEPTH = $turned ? N : K, WIDTH = $turned ? K : N, PANELS = (WIDTH + 31) / 32, SLABS = (DEPTH + 63) / 64 };
-    __shared__ float tile[64][33]; // [depth][column]
-    int64_t matrix = blockIdx.x / SLABS / PANELS, panel = blockIdx.x / SLABS % PANELS, depth = (int64_t)(blockIdx.x % SLABS) * 64;
-    for (int i = threadIdx.x; i < 64 * 32; i += $threads) {
-        int d = $turned ? i % 64 : i / 32, c = $turned ? i / 64 : i % 32;
-        int64_t column = panel * 32 + c;
-        bool is = depth + d < DEPTH && column < WIDTH;
-        int64_t k = $turned ? column : depth + d, n = $turned ? depth + d : column;
-        tile[d][c] = is ? f_of(w[(matrix * K + k) * N + n]) : 0.0f;
-    }
-    __syncthreads();
+    enum { K = $k, N = $n, EACH = $pairs ? 2 : 1, LINES = (K + EACH - 1) / EACH, PANELS = (N + 31) / 32, SLABS = (LINES + 31) / 32 };
+    int64_t matrix = blockIdx.x / SLABS / PANELS, panel = blockIdx.x / SLABS % PANELS, column = panel * 32 + threadIdx.x % 32;
+    int end = (int)min_of(blockIdx.x % SLABS * 32 + 32, LINES);
+    for (int line = (int)(blockIdx.x % SLABS * 32 + threadIdx.x / 32); line < end; line += $threads / 32) {
+        float x[2] = {0.0f, 0.0f};
+        for (int i = 0; i < EACH; i++) {
+            int64_t k = (int64_t)line * EACH + i;
+            if (k < K && column < N) x[i] = f_of(w[(matrix * K + k) * N + column]);
+        }
+        int64_t to = ((matrix * PANELS + panel) * LINES + line) * 32 + threadIdx.x % 32;
 #if $pairs
-    enum { PAIRS = (DEPTH + 1) / 2 };
-    uint32_t *to = (uint32_t *)packed + ((matrix * PANELS + panel) * PAIRS + depth / 2) * 32;
-    for (int i = threadIdx.x; i < 32 * 32; i += $threads)
-        if (depth / 2 + i / 32 < PAIRS) to[i] = bf16_pair(tile[i / 32 * 2][i % 32], tile[i / 32 * 2 + 1][i % 32]);
+        ((uint32_t *)packed)[to] = bf16_pair(x[0], x[1]);
 #else
-    float *to = packed + ((matrix * PANELS + panel) * DEPTH + depth) * 32;
-    for (int i = threadIdx.x; i < 64 * 32; i += $threads)
-        if (depth + i / 32 < DEPTH) to[i] = tile[i / 32][i % 32];
+        packed[to] = x[0];
 #endif
+    }
 }

@@ -45,6 +45,7 @@ __device__ float atomicAdd(float *p, float x);
 __device__ unsigned __ballot_sync(unsigned mask, int predicate);
 __device__ int __any_sync(unsigned mask, int predicate);
 __device__ int __all_sync(unsigned mask, int predicate);
+__device__ unsigned __byte_perm(unsigned x, unsigned y, unsigned selector);
 __device__ int __popc(unsigned x);
 __device__ int __clz(int x);
 __device__ int __ffs(int x);

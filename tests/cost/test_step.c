@@ -20,7 +20,7 @@ static const int32_t classes[8] = { 0, 0, 0, 0, 1, 1, 1, 1 };
 static const CostProfile made_up = { .model = "made up", .n_layers = 8, .sequence = 16, .width = 1, .n_classes = 2,
                                      .class_of = classes, .part = part_of };
 // Nothing but products takes time.
-static const CostStack free_stack = { .name = "free", .master = 12, .gradient = 4, .weight = 2, .orders = 2 };
+static const CostStack free_stack = { .name = "free", .master = 12, .gradient = 4, .weight = 2, .orders = 2, .narrow_orders = 2 };
 
 static CostCluster fast(void) {
     CostCluster c = { .name = "fast", .n_links = 1, .device = { .bytes_per_s = 1e30, .adam = 1, .stream = 1,
@@ -117,15 +117,25 @@ static void splits(void **state) {
 
 static void bytes(void **state) {
     (void)state;
-    CostPart part = { .dense_matrix = 1000, .dense_other = 100, .expert_matrix = 8000, .expert_other = 0 };
+    CostPart part = { .dense_matrix = 1600, .dense_other = 100, .expert_matrix = 8000, .expert_other = 0 };
     CostChoice choice = { .microbatch = 1, .ep = 2, .precision = PRECISION_BF16 };
-    // docs/layouts.md: 8 + 12 / D of a matrix, 8 + 12 / D of others that kernels read in fp32; experts D / ep
-    assert_int_equal(cost_state_bytes(&cost_stack_moec, &part, &choice, 8),
-                     1000 * 8 + 1000 * 12 / 8 + 100 * 8 + 100 * 12 / 8 + 8000 * 8 + 8000 * 12 / 4);
-    choice.params = choice.expert_params = PARAMS_FSDP;
-    assert_int_equal(cost_state_bytes(&cost_stack_moec, &part, &choice, 8), (1000 + 100) * 16 / 8 + 8000 * 16 / 4);
-    choice.precision = PRECISION_FP32, choice.params = choice.expert_params = PARAMS_RESIDENT;
-    assert_int_equal(cost_state_bytes(&cost_stack_moec, &part, &choice, 1), 1100 * 16 + 1000 * 8 + 8000 * (16 + 8));
+    const CostDevice devices[] = { { .arch = "cpu" }, { .arch = "sm_90a" } };
+    for (int i = 0; i < COUNT_OF(devices); i++) {
+        const CostStack *stack = cost_stack_moec(&devices[i]);
+        int orders = i ? 1 : 2;
+        // docs/layouts.md: 4 + 2 an order + 12 / D of a matrix, 8 + 12 / D of others, read in fp32; experts D / ep
+        choice.precision = PRECISION_BF16;
+        assert_int_equal(cost_state_bytes(stack, &part, &choice, 8),
+                         9600 * (4 + 2 * orders) + 100 * 8 + 1700 * 12 / 8 + 8000 * 12 / 4);
+        choice.precision = PRECISION_MXFP8; // blocks along the sum, so two orders
+        assert_int_equal(cost_state_bytes(stack, &part, &choice, 8),
+                         9600 * 4 + 9600 * 2 * 33 / 32 + 100 * 8 + 1700 * 12 / 8 + 8000 * 12 / 4);
+        choice.params = choice.expert_params = PARAMS_FSDP;
+        assert_int_equal(cost_state_bytes(stack, &part, &choice, 8), 1700 * 16 / 8 + 8000 * 16 / 4);
+        choice.params = choice.expert_params = PARAMS_RESIDENT;
+        choice.precision = PRECISION_FP32;
+        assert_int_equal(cost_state_bytes(stack, &part, &choice, 1), 9700 * 16 + 9600 * 4 * orders);
+    }
     CostPart parts[2] = { { .saved_bytes = { 100, 5 }, .transient_bytes = { 300, 0 } },
                           { .saved_bytes = { 50, 0 }, .transient_bytes = { 10, 7 } } };
     assert_int_equal(cost_stage_bytes(parts, 2, 1), 400 + 12); // the first part's transient, the second's window

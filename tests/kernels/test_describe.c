@@ -15,7 +15,7 @@ static void test_sizes(void **state) {
     (void)state;
     static const PlanParam table[] = {{.name = "a", .lr = 1, .decay = 1}};
     const KernelDesc base = {.family = FAMILY_ATTEND, .rows = 8, .sequence = 4};
-    KernelDesc d[27];
+    KernelDesc d[28];
     int n = 0;
 #define CHANGED(field, value) d[n] = base, d[n].field = value, n++
     CHANGED(family, FAMILY_ATTEND_GRAD);
@@ -25,7 +25,8 @@ static void test_sizes(void **state) {
         CHANGED(window, 2);
     CHANGED(top_k, 2), CHANGED(vocab, 2), CHANGED(ids, 2), CHANGED(scale, 0.3f),
         CHANGED(causal, true);
-    CHANGED(sinks, true), CHANGED(accumulate, true), CHANGED(turned, true);
+    CHANGED(sinks, true), CHANGED(accumulate, true), CHANGED(turned, true),
+        CHANGED(across, true);
     CHANGED(precision, PRECISION_BF16), CHANGED(x, DTYPE_BF16), CHANGED(g, DTYPE_BF16);
     CHANGED(y, DTYPE_BF16);
     d[n] = base, d[n].parts = 2, d[n].part_n[0] = 3, d[n].part_n[1] = 4, n++;

@@ -18,13 +18,14 @@ typedef struct Case {
     uint8_t precision, x, g, y; // g: of the gradient, which matmul_t reads as its left operand
     int32_t parts;
     int64_t part_n[MAX_PARTS];
+    bool both; // a GPU's kernels that read panels of the other order, too
 } Case;
 
 #define PAIRS .precision = PRECISION_BF16
 #define NARROW .x = DTYPE_BF16, .g = DTYPE_BF16, .y = DTYPE_BF16
 static const Case cases[] = {
     {.rows = 1, .mid = 1, .each = 1, .k = 37, .n = 3, .accumulate = true},
-    {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, NARROW},
+    {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, NARROW, .both = true},
     {.rows = 300, .mid = 1, .each = 1, .k = 131, .n = 97},
     {.rows = 70, .mid = 1, .each = 1, .k = 2048, .n = 65, .y = DTYPE_BF16}, // rows 8 KB apart: in
                                                                             // two pieces
@@ -45,9 +46,13 @@ static const Case cases[] = {
      .k = 11,
      .n = 13,
      .of = {17, 30},
-     .accumulate = true},
+     .accumulate = true,
+     .both = true},
     {.rows = 1, .mid = 1, .each = 1, .k = 1, .n = 1, PAIRS, NARROW},
-    {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, PAIRS, NARROW},
+    {.rows = 97, .mid = 1, .each = 1, .k = 53, .n = 71, .accumulate = true, PAIRS, NARROW, .both = true},
+    // Blocks of 128 x 128 on GPUs.
+    {.rows = 66, .mid = 1, .each = 64, .k = 133, .n = 35, .both = true},
+    {.rows = 66, .mid = 1, .each = 64, .k = 133, .n = 35, PAIRS, NARROW, .both = true},
     {.rows = 519,
      .mid = 1,
      .each = 1,
@@ -67,7 +72,8 @@ static const Case cases[] = {
      .n = 130,
      .of = {0, 259, 1, 28},
      PAIRS,
-     NARROW},
+     NARROW,
+     .both = true},
     {.rows = 32,
      .experts = 2,
      .mid = 1,
@@ -113,8 +119,12 @@ static const Case cases[] = {
 static int parts(const Case *c) { return c->parts ? c->parts : 1; }
 static int64_t part_n(const Case *c, int part) { return c->parts ? c->part_n[part] : c->n; }
 
+// GPUs pack a weight in one order, which matmul_t reads across.
+static bool reads_across(Family family) { return lab_gpu() && family == FAMILY_MATMUL_T; }
+
 static KernelDesc describe(const Case *c, Family family) {
     KernelDesc d = {.family = family,
+                    .across = reads_across(family),
                     .rows = c->rows,
                     .experts = c->experts,
                     .mid = c->mid,
@@ -286,7 +296,25 @@ static void check_row(const Case *c, const Data *d, bool turned, int64_t r, int 
     }
 }
 
-static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
+// Panels of the other order give the same bits. `b`: what the first kernel, which has run, was given.
+static void check_other(Lab *lab, uint32_t kernel, const Case *c, bool turned, const Data *d,
+                        const Binding *b, int n) {
+    bool across = !reads_across(turned ? FAMILY_MATMUL_T : FAMILY_MATMUL);
+    Array w = pack(d->w[0], d->experts * c->each, c->k, c->n, turned != across, c->precision);
+    Array out = output(c, c->rows * c->each * c->mid * (turned ? c->k : c->n));
+    Binding other[4];
+    for (int i = 0; i < n; i++) {
+        other[i] = b[i];
+        if (b[i].at == d->packed[0].at) other[i].at = w.at;
+        if (b[i].at == d->out[0].at) other[i].at = out.at;
+    }
+    lab_run(lab, kernel, other, n);
+    assert_memory_equal(out.at, d->out[0].at, lab_bytes(out.at));
+    drop(&w), drop(&out);
+}
+
+// `other`: the kernel that reads the other order, or 0.
+static void check_rows(Lab *lab, uint32_t kernel, uint32_t other, const Case *c, bool turned) {
     static const char *const names[4][MAX_PARTS] = {{"x", "x1", "x2", "x3"},
                                                     {"g", "g1", "g2", "g3"},
                                                     {"w", "w1", "w2", "w3"},
@@ -295,6 +323,7 @@ static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
     Binding b[3 * MAX_PARTS + 1];
     int n = 0, ins = turned ? parts(c) : 1, outs = turned ? 1 : parts(c);
     int64_t places = (int64_t)c->each * c->mid;
+    bool across = reads_across(turned ? FAMILY_MATMUL_T : FAMILY_MATMUL);
     set_offsets(c, &d);
     for (int i = 0; i < ins; i++) {
         int64_t width = places * (turned ? part_n(c, i) : c->k);
@@ -304,7 +333,7 @@ static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
     for (int i = 0; i < parts(c); i++) {
         int64_t matrices = d.experts * c->each;
         d.w[i] = lab_random(matrices * c->k * part_n(c, i), 20 + (uint64_t)i);
-        d.packed[i] = pack(d.w[i], matrices, c->k, part_n(c, i), turned, c->precision);
+        d.packed[i] = pack(d.w[i], matrices, c->k, part_n(c, i), turned != across, c->precision);
         b[n++] = bind(names[2][i], &d.packed[i], true);
     }
     for (int i = 0; i < outs; i++) {
@@ -325,6 +354,7 @@ static void check_rows(Lab *lab, uint32_t kernel, const Case *c, bool turned) {
             assert_true(c->y == DTYPE_BF16 ? ((uint16_t *)d.out[o].at)[i] == lab_bf16(77.0f)
                                            : ((float *)d.out[o].at)[i] == 77.0f);
     }
+    if (other) check_other(lab, other, c, turned, &d, b, n);
     for (int i = 0; i < ins; i++) drop(&d.in[i]);
     for (int i = 0; i < outs; i++) drop(&d.out[i]);
     for (int i = 0; i < parts(c); i++) drop(&d.packed[i]), lab_free(d.w[i]);
@@ -376,20 +406,22 @@ static bool is_joined(const Case *c) { return lab_gpu() && c->parts > 1; }
 static void test_contractions(void **state) {
     (void)state;
     Lab lab;
-    uint32_t kernels[COUNT_OF(cases)][3];
+    uint32_t kernels[COUNT_OF(cases)][3], others[COUNT_OF(cases)][2] = {0};
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(cases); i++) {
         if (is_joined(&cases[i])) continue;
         for (int f = 0; f < (cases[i].parts ? 2 : 3); f++) {
             KernelDesc desc = describe(&cases[i], (Family)(FAMILY_MATMUL + f));
             kernels[i][f] = lab_add(&lab, &desc);
+            desc.across = !desc.across;
+            if (lab_gpu() && cases[i].both && f < 2) others[i][f] = lab_add(&lab, &desc);
         }
     }
     lab_compile(&lab);
     for (int i = 0; i < COUNT_OF(cases); i++) {
         if (is_joined(&cases[i])) continue;
-        check_rows(&lab, kernels[i][0], &cases[i], false);
-        check_rows(&lab, kernels[i][1], &cases[i], true);
+        check_rows(&lab, kernels[i][0], others[i][0], &cases[i], false);
+        check_rows(&lab, kernels[i][1], others[i][1], &cases[i], true);
         if (!cases[i].parts) check_weights(&lab, kernels[i][2], &cases[i]);
     }
     lab_close(&lab);
@@ -405,13 +437,16 @@ static const struct {
     {3, 2, 45, 71, PRECISION_BF16}, {2, 1, 64, 96, PRECISION_BF16},
 };
 
+// In which weights are packed.
+static int orders(void) { return lab_gpu() ? 1 : 2; }
+
 static void test_pack(void **state) {
     (void)state;
     Lab lab;
     uint32_t kernels[COUNT_OF(packs)][2], from_half[COUNT_OF(packs)][2] = {0};
     lab_open(&lab);
     for (int i = 0; i < COUNT_OF(packs); i++) {
-        for (int turned = 0; turned < 2; turned++) {
+        for (int turned = 0; turned < orders(); turned++) {
             KernelDesc d = {.family = FAMILY_PACK,
                             .experts = packs[i].experts,
                             .each = packs[i].each,
@@ -430,7 +465,7 @@ static void test_pack(void **state) {
         float *w = lab_random(matrices * packs[i].k * packs[i].n, 5);
         w[0] = lab_gpu() ? 0x1p-120f : 0x1p-130f; // a denormal, which GPUs keep; a tie, and what rounds to infinity
         if (matrices > 1) w[1] = 1.00390625f, w[2] = 3.3999e38f, w[3] = -0.0f;
-        for (int turned = 0; turned < 2; turned++) {
+        for (int turned = 0; turned < orders(); turned++) {
             Array want = pack(w, matrices, packs[i].k, packs[i].n, turned, packs[i].precision);
             Array got = {
                 .at = lab_memory(lab_bytes(want.at)), .value = lab_array(0), .dtype = want.dtype};

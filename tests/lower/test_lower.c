@@ -342,6 +342,44 @@ static void a_capacity_of_one_drops_nothing(void **state) {
     model_destroy(m);
 }
 
+// Launches of program "pack" that read `buffer`.
+static int copies_of(const PlanProgram *pack, uint32_t buffer) {
+    int n = 0;
+    for (uint32_t i = 0; i < pack->n_instrs; i++) {
+        const PlanOperand *read = &pack->operands[pack->instrs[i].operands];
+        n += read->buffer == buffer && read->mode == OPERAND_READ;
+    }
+    return n;
+}
+
+// Forward and the gradient of its input read one copy of a matrix on GPUs, a tied table's as well, and two on CPUs.
+static void gpus_pack_once(void **state) {
+    (void)state;
+    int64_t bytes[2][2];
+    for (int gpu = 0; gpu < 2; gpu++) {
+        for (int narrow = 0; narrow < 2; narrow++) {
+            Model *m = moe_model();
+            LowerOptions options = all_programs(false);
+            options.target = gpu ? "cuda:sm_80" : "cpu";
+            options.precision = narrow ? PRECISION_BF16 : PRECISION_FP32;
+            Plan *plan = lowered(m, &options);
+            const PlanProgram *pack = plan_program(plan, "pack");
+            int most = 0;
+            for (uint32_t i = 0; i < pack->n_buffers; i++) {
+                int n = copies_of(pack, i);
+                if (n > most) most = n;
+            }
+            assert_int_equal(most, gpu ? 1 : 2);
+            bytes[gpu][narrow] = plan->region_bytes[REGION_packed];
+            plan_destroy(plan);
+            model_destroy(m);
+        }
+    }
+    for (int narrow = 0; narrow < 2; narrow++) assert_true(bytes[1][narrow] > 0);
+    // Panels are whole, so it is half but for what is beyond narrow matrices.
+    for (int narrow = 0; narrow < 2; narrow++) assert_true(bytes[1][narrow] * 3 < bytes[0][narrow] * 2);
+}
+
 static void wrong_sizes(void **state) {
     (void)state;
     Model *m = plain_model();
@@ -374,6 +412,7 @@ int main(void) {
         cmocka_unit_test(another_activation_changes_its_kernels),
         cmocka_unit_test(refused_by_name_and_line),
         cmocka_unit_test(a_capacity_of_one_drops_nothing),
+        cmocka_unit_test(gpus_pack_once),
         cmocka_unit_test(wrong_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

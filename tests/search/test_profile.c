@@ -33,7 +33,7 @@ static void load_cluster(const char *name, CostCluster *out, Arena *arena) {
 }
 
 // Bytes of activations and window, and of parameters, of a layout with one stage.
-static void predict(const CostProfile *p, const Layout *l, double *moving, double *state) {
+static void predict(const CostProfile *p, const CostCluster *cluster, const Layout *l, double *moving, double *state) {
     Arena *arena = arena_create();
     CostPart *parts = ARENA_ARRAY(arena, CostPart, p->n_layers + 2);
     CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = PRECISION_BF16,
@@ -43,26 +43,28 @@ static void predict(const CostProfile *p, const Layout *l, double *moving, doubl
     for (int32_t i = 0; i < p->n_layers + 2; i++) {
         int32_t part = i == 0 ? cost_part_before(p) : i > p->n_layers ? cost_part_after(p) : p->class_of[i - 1];
         assert_true(p->part(p, part, &choice, &parts[i]));
-        bytes += cost_state_bytes(&cost_stack_moec, &parts[i], &choice, l->dp);
+        bytes += cost_state_bytes(cost_stack_moec(&cluster->device), &parts[i], &choice, l->dp);
     }
     *moving = (double)cost_stage_bytes(parts, p->n_layers + 2, 1);
     *state = (double)bytes;
     arena_destroy(arena);
 }
 
-static void compare(const char *name, const char *key, const char *value, const char *layout_text, double within) {
+static void compare_on(const char *machines, const char *name, const char *key, const char *value,
+                       const char *layout_text, double within) {
     Arena *arena = arena_create();
     CostCluster cluster;
-    load_cluster("cpux8", &cluster, arena);
+    load_cluster(machines, &cluster, arena);
     Model *m = load(name, key, value);
     CostProfile *p = profile_create(m, &cluster);
     if (!p) fail_msg("%s: %s", name, m->diag.message);
     Layout layout = layout_single();
     assert_int_equal(layout_parse(layout_text, arena, &layout), OK);
     double moving, state;
-    predict(p, &layout, &moving, &state);
+    predict(p, &cluster, &layout, &moving, &state);
     LowerOptions options = { .microbatch = layout.microbatch, .microbatches = 1, .layout = &layout,
                              .precision = PRECISION_BF16, .programs[PROGRAM_STEP] = true };
+    if (strcmp(cluster.device.arch, "cpu")) options.target = arena_printf(arena, "cuda:%s", cluster.device.arch);
     Plan *plan = lower_model(m, &options);
     if (!plan) fail_msg("%s %s: %s", name, layout_text, m->diag.message);
     double used = 0, kept = 0;
@@ -80,6 +82,10 @@ static void compare(const char *name, const char *key, const char *value, const 
     profile_destroy(p);
     model_destroy(m);
     arena_destroy(arena);
+}
+
+static void compare(const char *name, const char *key, const char *value, const char *layout_text, double within) {
+    compare_on("cpux8", name, key, value, layout_text, within);
 }
 
 static double plan_bytes(const Plan *plan) {
@@ -102,7 +108,7 @@ static void compare_stages(const char *name, const char *layout_text, int32_t mi
     CostRun run = { .layout = &layout, .precision = PRECISION_BF16,
                     .sequences = (int64_t)microbatches * layout.dp * layout.microbatch };
     CostStep step;
-    assert_true(cost_step(p, &cluster, &cost_stack_moec, &run, &step));
+    assert_true(cost_step(p, &cluster, cost_stack_moec(&cluster.device), &run, &step));
     LowerOptions options = { .microbatch = layout.microbatch, .microbatches = microbatches, .layout = &layout,
                              .precision = PRECISION_BF16, .programs[PROGRAM_STEP] = true };
     double most = 0;
@@ -136,6 +142,8 @@ static void memory(void **state) {
     compare("tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);
     compare("tiny", NULL, NULL, "dp=4,ep=4,capacity=dropless,round=1.25,microbatch=8", 0.12);
     compare("tiny", NULL, NULL, "dp=2,params=fsdp,microbatch=4,recompute=block", 0.1);
+    compare_on("h100x8", "tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);
+    compare_on("h100x8", "tiny", NULL, NULL, "dp=2,params=fsdp,microbatch=4", 0.1);
 }
 
 static void memory_of_stages(void **state) {

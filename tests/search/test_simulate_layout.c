@@ -46,7 +46,7 @@ static void test_closed_forms(void **state) {
                             .class_of = one_class, .part = even_part };
     static const int32_t stages[] = { 4, 4, 4, 4 }, halves[] = { 2, 2, 2, 2, 2, 2, 2, 2 };
     uint8_t recompute[16] = { 0 };
-    SimLayout l = { .profile = &profile, .cluster = &cluster, .stack = &cost_stack_moec,
+    SimLayout l = { .profile = &profile, .cluster = &cluster, .stack = cost_stack_moec(&cluster.device),
                     .choice = { .microbatch = 1, .ep = 1, .precision = PRECISION_BF16 }, .pp = 4, .dp = 1,
                     .chunks = 1, .microbatches = 8, .stages = stages, .recompute = recompute, .posted = true };
     Sim sim;
@@ -97,7 +97,7 @@ static void compare(Model *model, const CostProfile *profile, const CostCluster 
     must(sim_stages((const Plan *const *)plans, layout.pp, "step", seconds, arena, &ops));
     must(simulate(ops, layout.pp, &(SimOptions){ .contention = cluster->device.contention }, arena, &exact));
     uint8_t recompute[8] = { 0 };
-    SimLayout l = { .profile = profile, .cluster = cluster, .stack = &cost_stack_moec,
+    SimLayout l = { .profile = profile, .cluster = cluster, .stack = cost_stack_moec(&cluster->device),
                     .choice = { .microbatch = 8, .ep = layout.ep, .precision = PRECISION_BF16,
                                 .params = layout.params, .expert_params = layout.expert_params,
                                 .routing = COST_UNIFORM },
