@@ -254,6 +254,7 @@ function m.cluster(fields) end
 ---@field transport? "rows"|"blocks" how rows reach experts: one by one into memory; between nodes in blocks ["rows"]
 ---@field node? size with transport=blocks: ranks of ep that reach each other's memory; divides ep [1]
 ---@field row_align? size first rows of experts are multiples of it, a power of two; rows between are zero [1]
+---@field overlap? "on"|"off" what crosses ranks does so while kernels run, or alone ["on"]
 ---@field placement? function|false (layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)
 ---@field precision? list rules { addresses, precision } for what the spec leaves open [{}]
 ---@param fields? layout.fields

@@ -95,6 +95,7 @@ m.layout = m.define("layout", {
     doc = "how rows reach experts: one by one into memory; between nodes in blocks" },
   { "node", "size", 1, doc = "with transport=blocks: ranks of ep that reach each other's memory; divides ep" },
   { "row_align", "size", 1, doc = "first rows of experts are multiples of it, a power of two; rows between are zero" },
+  { "overlap", '"on"|"off"', "on", doc = "what crosses ranks does so while kernels run, or alone" },
   { "placement", "function", false,
     doc = "(layer, expert) to the rank on the ep axis; none: expert e on e // (count / ep)" },
   { "precision", "list", {}, doc = "rules { addresses, precision } for what the spec leaves open" },

@@ -29,7 +29,7 @@ static double total(const double s[N_COST_CLASSES]) {
 
 // Of seconds that ranks talk, what is not hidden: a share runs beside compute, which it slows.
 static double exposed(const Stepper *s, double share, double compute_s, double talk_s) {
-    double beside = talk_s * share;
+    double beside = s->run->layout->overlap == OVERLAP_OFF ? 0 : talk_s * share;
     return talk_s - beside + (beside > 0 ? cost_exposed_s(&s->cluster->device, compute_s, beside) : 0);
 }
 
@@ -65,7 +65,7 @@ CostChoice cost_run_choice(const CostRun *run) {
     const Layout *l = run->layout;
     return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
-                         .expert_params = l->expert_params, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
+                         .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
                          .capacity = l->capacity, .round = l->round };
 }
 

@@ -112,7 +112,8 @@ static bool same_point(const SearchPoint *a, const SearchPoint *b) {
     const SearchChoice *x = &a->choice, *y = &b->choice;
     return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
            x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
-           x->capacity == y->capacity && a->schedule == b->schedule && a->chunks == b->chunks;
+           x->capacity == y->capacity && x->round == y->round && x->overlap == y->overlap &&
+           x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
 }
 
 static void say_changed(const Hunt *h, const char *what, const SearchFound *then, Text *out) {

@@ -21,6 +21,9 @@ typedef enum LayoutTransport { TRANSPORT_ROWS, TRANSPORT_BLOCKS } LayoutTranspor
 // What backward computes again: row operations where that saves memory, nothing, or all of a layer.
 typedef enum LayoutRecompute { RECOMPUTE_CHEAP, RECOMPUTE_NONE, RECOMPUTE_BLOCK } LayoutRecompute;
 
+// What crosses ranks does so while kernels run, which takes memory for what is gathered ahead; or alone.
+typedef enum LayoutOverlap { OVERLAP_ON, OVERLAP_OFF } LayoutOverlap;
+
 // Globs over addresses of parameters, and the Precision of their contractions.
 typedef struct LayoutPrecision { const char *addresses; uint8_t precision; } LayoutPrecision;
 
@@ -40,6 +43,7 @@ typedef struct Layout {
     int32_t microbatch;           // sequences; 0: the run's
     double capacity;              // rows of a rank over its even share; 0: what the spec says,
                                   // INFINITY: none is dropped
+    uint8_t overlap;              // LayoutOverlap
     double round;                 // if none is: rows of a rank in one round over its even share; INFINITY: there
                                   // is but one, which has room for all
     int32_t *placement;           // [layers][experts]: the rank of axis ep that holds it, count / ep on each;
@@ -113,7 +117,9 @@ enum {
     X(node, SIZE, node, LAYOUT_MOST_RANKS, "",                                                     \
       "with transport=blocks: ranks of ep that reach each other's memory; divides ep")             \
     X(row_align, POWER, row_align, PLAN_MOST_ALIGN, "",                                            \
-      "first rows of experts are multiples of it; rows between them are zero")
+      "first rows of experts are multiples of it; rows between them are zero")                     \
+    X(overlap, CHOICE, overlap, 0, "on|off",                                                       \
+      "what crosses ranks does so while kernels run, weights gathered ahead; or alone")
 
 typedef enum LayoutField {
 #define X(name, ...) LAYOUT_##name,

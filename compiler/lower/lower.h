@@ -22,7 +22,6 @@ typedef struct LowerOptions {
     int64_t bucket;              // most bytes of a bucket of parameters; 0: what suits memory
     bool no_fusion;              // one kernel per operation: for tests
     bool whole_blocks;           // rows between nodes in parts of one size, as for GPUs: for tests
-    bool no_overlap;             // what crosses ranks does so at once, alone: for tests and comparisons
     const char *dump;            // letters of passes to dump to `dump_out`, or NULL
     Text *dump_out;
 } LowerOptions;

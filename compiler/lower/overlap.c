@@ -33,6 +33,10 @@ typedef struct Overlap {
     int64_t *live, peak; // [n_before] bytes of act in use at a time; the most
 } Overlap;
 
+static bool is_off(const Lower *l) {
+    return l->layout->overlap == OVERLAP_OFF;
+}
+
 static void put(Overlap *o, int32_t after, uint32_t kernel) {
     uint32_t n = o->n_places;
     *ARENA_PUSH(o->l->arena, o->places, o->n_places, o->cap_places) =
@@ -281,7 +285,7 @@ static bool start_early(Sums *s, Sum *sum, int32_t *at) {
     Lower *l = s->o->l;
     int64_t bytes = l->plan->buckets[sum->bucket].bytes;
     int32_t t = (int32_t)max_i64(sum->ready, *at);
-    if (sum->ready < 0 || l->options->no_overlap) return false;
+    if (sum->ready < 0 || is_off(l)) return false;
     for (; t < s->end; t++) {
         const Kernel *here = &l->kernels[l->order[t]];
         if (here->repeat && t + 1 < s->end && l->kernels[l->order[t + 1]].repeat == here->repeat) continue;
@@ -336,7 +340,7 @@ void overlap_crossings(Lower *l) {
     bool step = l->program == PROGRAM_STEP;
     if (!l->plan->n_buckets) return;
     find_live(&o);
-    for (int segment = 0; segment < N_SEGMENTS && !l->options->no_overlap; segment++) {
+    for (int segment = 0; segment < N_SEGMENTS && !is_off(l); segment++) {
         split_gathers(&o, segment, times);
         if (step && segment < SEGMENT_UPDATE) split_exchanges(&o, segment, times);
     }

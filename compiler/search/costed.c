@@ -23,8 +23,8 @@ typedef struct Seconds { double kind[N_COSTED_KINDS], forward, wgrad, once; } Se
 static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int recompute) {
     return (CostChoice){ .microbatch = choice->microbatch, .ep = choice->ep, .precision = choice->precision,
                          .recompute = (uint8_t)recompute, .transport = choice->transport,
-                         .whole_blocks = cost_whole_blocks(c->cluster), .params = choice->params, .expert_params = choice->expert_params,
-                         .routing = c->routing, .capacity = choice->capacity };
+                         .whole_blocks = cost_whole_blocks(c->cluster), .params = choice->params, .expert_params = choice->expert_params, .alone = !choice->overlap,
+                         .routing = c->routing, .capacity = choice->capacity, .round = choice->round };
 }
 
 static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
@@ -133,6 +133,7 @@ Status costed_start(Costed *c, SearchProfile *out) {
     for (int32_t i = 0; i < p->n_layers; i++) c->class_of[i] = (uint8_t)p->class_of[i];
     c->experts[0] = (int32_t)p->experts;
     *out = (SearchProfile){ .n_layers = p->n_layers, .n_classes = p->n_classes, .class_of = c->class_of,
+                            .capacity = p->capacity,
                             .experts = c->experts, .n_experts = p->experts > 0, .part = costed_part,
                             .rest = costed_rest, .user = c };
     return OK;

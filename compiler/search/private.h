@@ -70,7 +70,7 @@ void space_settle(Search *s); // defaults of the space
 // Fills tables, nodes and families.
 Status space_fill(Search *s);
 // Fields that make no difference have one value: where one rank holds something, nothing is divided.
-SearchChoice space_canonical(const SearchSpace *space, SearchChoice choice);
+SearchChoice space_canonical(const Search *s, SearchChoice choice);
 // The costs of a choice, asked for anew.
 bool table_fill(const Search *s, const SearchChoice *choice, Table *out);
 // The splits of an interleaved schedule, made when first asked for.

@@ -38,7 +38,7 @@ typedef struct Probe {
     double rows;      // of experts, on this rank
 } Probe;
 
-enum { KEYS = 2 * 3 * 2 * 4 }; // fp32 or bf16; recomputation; experts elsewhere or here; what is gathered
+enum { KEYS = 2 * 3 * 2 * 4 * 2 }; // fp32 or bf16; recomputation; experts elsewhere or here; what is gathered; ahead?
 
 typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
 
@@ -277,7 +277,8 @@ static void choose_few(Profile *p, int32_t near, Few *out) {
 enum { NEAR = 3 };
 
 static const Few *few_for(Profile *p, const CostChoice *choice) {
-    Few *few = &p->few[choice->params != 0];
+    bool ahead = choice->params && !choice->alone;
+    Few *few = &p->few[ahead];
     if (few->model) return few;
     double most = 0, least = INFINITY;
     for (int32_t i = 0; i < p->base.n_classes + 2; i++) {
@@ -285,7 +286,7 @@ static const Few *few_for(Profile *p, const CostChoice *choice) {
         most = fmax(most, n);
         if (i < p->base.n_classes) least = fmin(least, n);
     }
-    int32_t near = choice->params ? NEAR + (int32_t)fmin(2 * most / least, p->base.n_layers) : NEAR;
+    int32_t near = ahead ? NEAR + (int32_t)fmin(2 * most / least, p->base.n_layers) : NEAR;
     choose_few(p, p->whole ? p->base.n_layers : near, few);
     return few;
 }
@@ -300,6 +301,7 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
     if (choice->ep > 1) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
     layout.params = choice->params;
     layout.expert_params = choice->expert_params;
+    layout.overlap = choice->alone ? OVERLAP_OFF : OVERLAP_ON;
     if (choice->params || choice->expert_params) layout.dp *= 2;
     LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .precision = precision,
                              .recompute = recompute, .layout = &layout };
@@ -314,7 +316,7 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
 static Probe *probe_for(Profile *p, const CostChoice *choice) {
     bool wide = choice->precision == PRECISION_FP32, apart = choice->ep > 1;
     int gathers = (choice->params ? 1 : 0) + (choice->expert_params ? 2 : 0);
-    Probe *probe = &p->probes[(((wide * 3) + choice->recompute % 3) * 2 + apart) * 4 + gathers];
+    Probe *probe = &p->probes[((((wide * 3) + choice->recompute % 3) * 2 + apart) * 4 + gathers) * 2 + (gathers && choice->alone)];
     if (probe->made || probe->refused) return probe;
     Seen seen;
     probe->made = run_probe(p, wide ? PRECISION_FP32 : PRECISION_BF16, choice, &seen);
@@ -333,12 +335,14 @@ typedef struct Scale {
     double groups;     // experts of a rank
     double experts;    // of these over the probe's
     double load, n_tokens;
+    // Where rows come in rounds, shares of what the busiest rank has: of the first round, of each of `further` ones.
+    double first, each, further;
 } Scale;
 
 static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const CostChoice *c) {
     double tokens = (double)c->microbatch * p->base.sequence, chosen = tokens * p->base.top_k;
     Scale s = { .tokens = c->microbatch, .n_tokens = tokens, .room = c->microbatch, .rows = c->microbatch,
-                .even = c->microbatch, .load = 1 };
+                .even = c->microbatch, .load = 1, .first = 1 };
     double experts = p->experts[part];
     s.groups = experts / c->ep;
     if (!experts || !probe->rows || c->ep == 1) return s;
@@ -350,6 +354,11 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
     s.room = room / probe->rows;
     s.even = (dropless ? chosen : fmin(chosen, room)) / probe->rows;
     s.rows = s.even * s.load;
+    if (rounds && s.load > c->round) {
+        s.further = ceil(s.load / c->round) - 1;
+        s.first = c->round / s.load;
+        s.each = (1 - s.first) / s.further;
+    }
     return s;
 }
 
@@ -380,12 +389,12 @@ static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, do
 // Rows that go by themselves are quantised before and dequantised after; in blocks only those that go to experts in
 // forward are.
 static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
-                           const CostKernel *k) {
+                           const CostKernel *k, double share) {
     bool blocks = c->transport == TRANSPORT_BLOCKS;
     bool eighth = c->precision == PRECISION_MXFP8 &&
                   (!blocks || (k->remote == COST_PUTS && (pass == PASS_forward || pass == PASS_again)));
     double bytes = k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
-    CostRows rows = { .tokens = s->n_tokens, .top_k = p->base.top_k, .experts = p->experts[part],
+    CostRows rows = { .tokens = s->n_tokens * share, .top_k = p->base.top_k, .experts = p->experts[part],
                       .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
                       .blocks = blocks, .whole = c->whole_blocks };
     return cost_rows_s(p->cluster, (CostGroup){ c->ep, 1 }, &rows);
@@ -398,24 +407,43 @@ static double widen_s(const Profile *p, const CostChoice *c, const CostKernel *k
     return 3 * (k->m + k->n) * k->k / (d->bytes_per_s * d->stream) + 2 * d->launch_s;
 }
 
+static double kernel_s(const Profile *p, const CostChoice *c, const Scale *s, const PartKernel *from,
+                       double probe_groups, double rows, bool eighth) {
+    CostKernel k = scaled(from, s, rows, probe_groups);
+    if (eighth) k.precision = PRECISION_MXFP8;
+    return cost_kernel_s(&p->cluster->device, &k) + widen_s(p, c, &k);
+}
+
+// What further rounds take of a kernel on rows of experts, or of one that moves them: less of it each, as often as there
+// are rounds; of forward in backward once more.
+static double add_further(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
+                          const PartKernel *from, bool eighth, CostPart *out) {
+    double seconds = 0;
+    if (from->rows == ROW_R) seconds = s->further * kernel_s(p, c, s, from, probe_groups, s->rows * s->each, eighth);
+    if (from->pass == PASS_forward) out->s[PASS_again][from->kernel.class] += seconds;
+    if (!from->kernel.remote) return seconds;
+    double moved = s->further * rows_seconds(p, c, s, part, (CostPass)from->pass, &from->kernel, s->each);
+    out->rows_s[from->pass] += moved;
+    if (from->pass == PASS_forward) out->rows_s[PASS_again] += moved;
+    return seconds;
+}
+
 static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
                        const PartKernel *from, CostPart *out) {
     CostKernel k = scaled(from, s, s->rows, probe_groups);
-    bool head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base);
+    bool head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base), eighth = is_eighth(c, &k, head);
     double trips = from->trips > 1 ? from->trips * s->tokens : 1;
-    if (is_eighth(c, &k, head)) k.precision = PRECISION_MXFP8;
-    double seconds = trips * (cost_kernel_s(&p->cluster->device, &k) + widen_s(p, c, &k));
+    if (eighth) k.precision = PRECISION_MXFP8;
+    double seconds = trips * kernel_s(p, c, s, from, probe_groups, s->rows * s->first, eighth);
+    if (s->further > 0 && (from->rows == ROW_R || k.remote)) seconds += add_further(p, c, s, part, probe_groups, from, eighth, out);
     if (from->packs) {
         out->packs_s += seconds;
         return;
     }
     out->s[from->pass][k.class] += seconds;
-    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k);
-    if (from->rows == ROW_R && s->rows > s->even) {
-        CostKernel even = scaled(from, s, s->even, probe_groups);
-        even.precision = k.precision;
-        out->imbalance_s[from->pass] += seconds - trips * (cost_kernel_s(&p->cluster->device, &even) + widen_s(p, c, &even));
-    }
+    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
+    if (from->rows == ROW_R && s->rows > s->even)
+        out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, eighth);
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&
                                                  k.role == COST_FORWARD);
     if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load : 1);
@@ -473,7 +501,8 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t bits;
     double rooms = c->capacity + 1e3 * c->round;
     memcpy(&bits, &rooms, sizeof bits);
-    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 | (uint64_t)c->narrow_wgrad << 20 |
+    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 |
+                     (uint64_t)c->narrow_wgrad << 20 | (uint64_t)c->alone << 21 |
                      (uint64_t)c->whole_blocks << 21 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
     return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
@@ -483,7 +512,8 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
 static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
            a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks && a->params == b->params &&
-           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->capacity == b->capacity &&
+           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->alone == b->alone &&
+           a->capacity == b->capacity &&
            a->round == b->round;
 }
 

@@ -293,6 +293,7 @@ static int32_t number_of(const Search *s, const SearchPoint *p) {
             a->precision == b->precision && a->params == b->params &&
             a->expert_params == b->expert_params && a->transport == b->transport &&
             a->overlap == b->overlap && a->placement == b->placement && a->capacity == b->capacity &&
+            a->round == b->round &&
             p->schedule == q.schedule && p->chunks == q.chunks)
             return (int32_t)i;
     }
@@ -301,7 +302,7 @@ static int32_t number_of(const Search *s, const SearchPoint *p) {
 
 // The table and the weights of a point; false: the point is impossible.
 static bool weigh(Search *s, SearchPoint *point, double memory, Table *table, Weights *w, Arena *arena) {
-    point->choice = space_canonical(&s->space, point->choice);
+    point->choice = space_canonical(s, point->choice);
     if (!count_microbatches(s, point) || !table_fill(s, &point->choice, table)) return false;
     weights_fill(w, s, table, point, memory, arena);
     return true;
@@ -365,6 +366,9 @@ Layout search_to_layout(const SearchLayout *found, const SearchProfile *profile,
     out.transport = p->choice.transport;
     out.microbatch = p->choice.microbatch;
     out.capacity = p->choice.capacity;
+    out.overlap = p->choice.overlap ? OVERLAP_ON : OVERLAP_OFF;
+    double capacity = out.capacity > 0 ? out.capacity : profile->capacity;
+    if (!isfinite(capacity) && out.transport == TRANSPORT_ROWS && p->choice.round < out.ep) out.round = p->choice.round;
     int32_t n = out.pp * out.chunks;
     bool even = true;
     for (int32_t i = 0; i < n; i++)

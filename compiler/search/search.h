@@ -45,9 +45,12 @@ typedef struct SearchChoice {
     uint8_t precision;              // of the lists of the space: values, not indices
     uint8_t params, expert_params;  // LayoutParams
     uint8_t transport;              // LayoutTransport
-    uint8_t overlap;                // 0: compute waits for what ranks say to each other; 1: it does not
+    uint8_t overlap;                // 0: compute waits for what ranks say to each other; 1: it does not, and what
+                                    // is gathered ahead takes memory. 1 where nothing is gathered
     uint8_t placement;              // number of the list of the space: 0 experts in order, 1 as given, ...
-    double capacity;                // 0: the spec's
+    double capacity;                // 0: the spec's; INFINITY: no row is dropped
+    double round;                   // where none is, and rows go one by one: rows of a rank in one round over the
+                                    // even share; INFINITY, or ep and more: all at once
 } SearchChoice;
 
 // One layer of a class on one rank; by LayoutRecompute where that matters, INFINITY seconds where a layer
@@ -78,6 +81,7 @@ typedef struct SearchProfile {
     const uint8_t *class_of;       // [n_layers]
     const int32_t *experts;        // numbers of experts that ep divides
     int32_t n_experts;             // 0: no layer has experts
+    double capacity;               // what the spec says; INFINITY: no row is dropped
     // False: the choice is impossible. A pure function of its arguments; none of it negative.
     bool (*part)(const void *user, const SearchChoice *choice, int32_t part, SearchLayer *out);
     bool (*rest)(const void *user, const SearchChoice *choice, SearchRest *out);
@@ -94,6 +98,7 @@ typedef struct SearchSpace {
     int32_t placements;            // how many; 0: one
     uint8_t precisions[SEARCH_MOST_LISTED]; int32_t n_precisions; // at least one
     double capacities[SEARCH_MOST_LISTED];  int32_t n_capacities; // 0: the spec's alone
+    double rounds[SEARCH_MOST_LISTED];      int32_t n_rounds;     // 0: all at once alone
 } SearchSpace;
 
 /* count.c: exact whole numbers of layouts ------------------------------------------------------- */

@@ -18,7 +18,23 @@ static double undropped(const SearchSpace *space) {
     return space->capacities[0];
 }
 
-SearchChoice space_canonical(const SearchSpace *space, SearchChoice c) {
+// Of rounds that make no difference here the first; those of ep and more have room for all rows at once.
+static double canonical_round(const Search *s, const SearchChoice *c) {
+    const SearchSpace *space = &s->space;
+    double capacity = c->capacity > 0 ? c->capacity : s->profile.capacity;
+    if (c->ep == 1 || isfinite(capacity) || c->transport != TRANSPORT_ROWS) return space->rounds[0];
+    if (c->round < c->ep) return c->round;
+    int32_t i = 0;
+    while (space->rounds[i] < c->ep && i < space->n_rounds - 1) i++;
+    return space->rounds[i];
+}
+
+static bool gathers(const SearchChoice *c) {
+    return (c->params == PARAMS_FSDP && c->dp > 1) || (c->expert_params == PARAMS_FSDP && c->dp > c->ep);
+}
+
+SearchChoice space_canonical(const Search *s, SearchChoice c) {
+    const SearchSpace *space = &s->space;
     if (c.dp == 1) c.params = first_of(space->params);
     if (c.dp == c.ep) c.expert_params = first_of(space->expert_params);
     if (c.ep == 1) {
@@ -26,14 +42,15 @@ SearchChoice space_canonical(const SearchSpace *space, SearchChoice c) {
         c.capacity = undropped(space);
         c.placement = 0;
     }
-    if (c.dp == 1 && c.pp == 1) c.overlap = first_of(space->overlaps);
+    c.round = canonical_round(s, &c);
+    if (!gathers(&c)) c.overlap = space->overlaps >> 1;
     return c;
 }
 
 static bool same_choice(const SearchChoice *a, const SearchChoice *b) {
     return a->params == b->params && a->expert_params == b->expert_params &&
            a->transport == b->transport && a->capacity == b->capacity &&
-           a->placement == b->placement && a->overlap == b->overlap;
+           a->placement == b->placement && a->overlap == b->overlap && a->round == b->round;
 }
 
 /* Tables --------------------------------------------------------------------------------------- */
@@ -145,7 +162,7 @@ static void add_node(Search *s, uint32_t table, uint8_t schedule, int32_t chunks
 }
 
 static void add_choice(Search *s, const SearchChoice *choice, int32_t microbatches) {
-    SearchChoice same = space_canonical(&s->space, *choice);
+    SearchChoice same = space_canonical(s, *choice);
     if (!same_choice(&same, choice)) return;
     Table table;
     if (!table_fill(s, choice, &table)) return;
@@ -162,7 +179,7 @@ static void add_choice(Search *s, const SearchChoice *choice, int32_t microbatch
 // What is neither axis nor microbatch: a mixed-radix number, its last digit the fastest.
 static void add_choices(Search *s, SearchChoice c, int32_t microbatches) {
     const SearchSpace *space = &s->space;
-    int32_t n = space->n_precisions * space->n_capacities * space->placements * 16;
+    int32_t n = space->n_precisions * space->n_capacities * space->n_rounds * space->placements * 16;
     for (int32_t i = 0; i < n; i++) {
         int32_t bits = i % 16, rest = i / 16;
         c.overlap = bits & 1;
@@ -171,6 +188,8 @@ static void add_choices(Search *s, SearchChoice c, int32_t microbatches) {
         c.params = bits >> 3 & 1;
         c.placement = (uint8_t)(rest % space->placements);
         rest /= space->placements;
+        c.round = space->rounds[rest % space->n_rounds];
+        rest /= space->n_rounds;
         c.capacity = space->capacities[rest % space->n_capacities];
         c.precision = space->precisions[rest / space->n_capacities];
         if ((space->overlaps >> c.overlap & 1) && (space->transports >> c.transport & 1) &&
@@ -217,6 +236,7 @@ void space_settle(Search *s) {
         space->most_chunks = SEARCH_MOST_CHUNKS;
     if (!space->most_microbatch) space->most_microbatch = 64;
     if (!space->n_capacities) space->n_capacities = 1;
+    if (!space->n_rounds) space->rounds[space->n_rounds++] = INFINITY;
     if (!space->placements) space->placements = 1;
     if (!space->n_precisions) space->n_precisions = 1;
 }

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 
 static Plan *plan_with(int dp, LayoutParams params) {
-    WorldJob job = { .spec = "moe.lua", .microbatch = 1, .microbatches = 2, .bucket = 16 << 10,
-                     .no_overlap = true };
+    WorldJob job = { .spec = "moe.lua", .microbatch = 1, .microbatches = 2, .bucket = 16 << 10 };
     job.layout = layout_single();
+    job.layout.overlap = OVERLAP_OFF;
     job.layout.dp = dp;
     job.layout.params = job.layout.expert_params = params;
     return world_plan(&job, 0);

@@ -42,7 +42,7 @@ static void test_bits(void **state) {
     Arena *arena = arena_create();
     for (int s = 0; s < COUNT_OF(shapes); s++) {
         WorldJob job = job_of(shapes[s].spec, shapes[s].layout, arena), alone = job;
-        alone.no_overlap = true;
+        alone.layout.overlap = OVERLAP_OFF;
         World *a = world_run(&job), *b = world_run(&alone);
         world_equal_bits(a, b);
         assert_true(fabs(a->eval - b->eval) <= 1e-12 * fabs(b->eval)); // ranks add theirs in any order

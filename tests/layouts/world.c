@@ -302,7 +302,6 @@ static Plan *make_plan(const WorldJob *job, const Layout *layout, int stage) {
                              .programs = { [PROGRAM_STEP] = true, [PROGRAM_EVAL] = job->eval },
                              .precision = job->precision,
                              .bucket = job->bucket,
-                             .no_overlap = job->no_overlap,
                              .whole_blocks = job->whole_blocks,
                              .piece = job->piece,
                              .layout = layout,

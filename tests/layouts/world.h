@@ -26,7 +26,7 @@ typedef struct WorldJob {
     double clip, lr, decay;      // of the run
     uint8_t precision;
     int64_t bucket, piece;       // LowerOptions
-    bool no_overlap, whole_blocks; // LowerOptions
+    bool whole_blocks; // LowerOptions
     bool poison, eval;           // eval: program "eval" of one microbatch after the last step
     const char *device;          // NULL: the CPU
     int node_ranks;              // so many ranks share memory; 0: all

@@ -178,7 +178,17 @@ static bool is_told_once(const MadeUp *m, const SearchChoice *c) {
     if (c->ep == 1 && (c->transport != lowest(s->transports) || c->capacity != s->capacities[0] ||
                        c->placement))
         return false;
-    return c->dp > 1 || c->pp > 1 || c->overlap == lowest(s->overlaps);
+    // Rounds are of rows that go one by one and are not dropped.
+    bool drops = (c->capacity == 0 ? m->profile.capacity : c->capacity) < INFINITY;
+    if (c->ep == 1 || c->transport == 1 || drops) {
+        if (c->round != s->rounds[0]) return false;
+    } else if (c->round >= c->ep) {
+        for (int32_t i = 0; s->rounds[i] != c->round; i++)
+            if (s->rounds[i] >= c->ep) return false; // room for all, as this one
+    }
+    // What is off takes longer and, where nothing is gathered, as much memory.
+    bool dense = c->params == 1 && c->dp > 1, experts = c->expert_params == 1 && c->dp > c->ep;
+    return dense || experts || c->overlap == (s->overlaps >= 2);
 }
 
 typedef void (*OnPoint)(void *user, const SearchPoint *p);
@@ -197,7 +207,7 @@ static void each_schedule(const MadeUp *m, const SearchChoice *c, int32_t microb
 
 static void each_choice(const MadeUp *m, SearchChoice c, int32_t microbatches, OnPoint on, void *user) {
     const SearchSpace *s = &m->space;
-    for (int i = 0; i < s->n_precisions * s->n_capacities * s->placements * 16; i++) {
+    for (int i = 0; i < s->n_precisions * s->n_capacities * s->n_rounds * s->placements * 16; i++) {
         int k = i;
         c.params = k % 2, k /= 2;
         c.expert_params = k % 2, k /= 2;
@@ -205,6 +215,7 @@ static void each_choice(const MadeUp *m, SearchChoice c, int32_t microbatches, O
         c.overlap = k % 2, k /= 2;
         c.precision = s->precisions[k % s->n_precisions], k /= s->n_precisions;
         c.capacity = s->capacities[k % s->n_capacities], k /= s->n_capacities;
+        c.round = s->rounds[k % s->n_rounds], k /= s->n_rounds;
         c.placement = (uint8_t)k;
         if (in(s->params, c.params) && in(s->expert_params, c.expert_params) &&
             in(s->transports, c.transport) && in(s->overlaps, c.overlap) && is_told_once(m, &c))

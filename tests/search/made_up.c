@@ -35,6 +35,8 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     if (c->expert_params == PARAMS_FSDP) gather += 3 * 4 * expert_all / bandwidth(m, c->dp);
     else if (edp > 1) step += 8 * expert_all / bandwidth(m, c->dp);
     // Small microbatches are slow.
+    bool rounds = c->ep > 1 && !c->transport && !isfinite(c->capacity ? c->capacity : m->profile.capacity);
+    if (rounds && c->round < c->ep) uneven *= 1 + 0.1 / c->round; // what does not fit is computed again
     double forward = (b + 0.3) * (k->dense_s + k->expert_s * uneven) * speed;
     *out = (SearchLayer){ .forward_s = forward, .wgrad_s = forward };
     double whole = together(m, c, 3 * forward, 4 * rows + gather);
@@ -42,7 +44,8 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     out->seconds[RECOMPUTE_CHEAP] = layer ? whole + forward * k->cheap_s : INFINITY;
     out->seconds[RECOMPUTE_BLOCK] = layer ? whole + together(m, c, forward, 2 * rows) : INFINITY;
     if (!layer) out->seconds[0] = whole;
-    double room = c->capacity ? c->capacity : 1.25;
+    double room = c->capacity ? c->capacity : m->profile.capacity;
+    if (!isfinite(room) && !c->transport) room = c->round;
     double saved = b * k->saved_bytes * (k->expert_s > 0 ? 0.5 + 0.5 * fmin(room, c->ep) : 1);
     out->saved_bytes[RECOMPUTE_NONE] = saved;
     out->saved_bytes[RECOMPUTE_CHEAP] = saved * (1 - k->cheap_saves);
@@ -52,11 +55,12 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     out->transient_bytes[RECOMPUTE_CHEAP] = 0.35 * saved;
     out->transient_bytes[RECOMPUTE_BLOCK] = 1.1 * saved;
     if (!layer) out->transient_bytes[0] = 0.8 * saved;
+    // Gathered weights, and with overlap those that come next.
+    double gathered = (c->params == PARAMS_FSDP ? 4 * dense_all : 0) + (c->expert_params == PARAMS_FSDP ? 4 * expert_all : 0);
+    for (int r = 0; r < SEARCH_RECOMPUTES; r++) out->transient_bytes[r] += gathered * (c->overlap ? 2 : 1);
     double dense = c->params == PARAMS_FSDP ? 16.0 / c->dp : 8 + 12.0 / c->dp;
     double expert = c->expert_params == PARAMS_FSDP ? 16.0 / (double)edp : 8 + 12.0 / (double)edp;
     out->state_bytes = dense * dense_all + expert * expert_all;
-    if (c->params == PARAMS_FSDP)
-        for (int r = 0; r < SEARCH_RECOMPUTES; r++) out->transient_bytes[r] += 4 * dense_all;
     out->step_s = step + (dense_all / c->dp + expert_all / (double)edp) * 28 / (20 * m->fast);
     return true;
 }
@@ -135,6 +139,11 @@ void made_up_small(MadeUp *m, uint64_t seed) {
     s->capacities[0] = 0;
     s->n_capacities = 1;
     if (!pick(m, 23, 6)) s->capacities[s->n_capacities++] = 2;
+    if (!pick(m, 24, 6)) s->capacities[s->n_capacities++] = INFINITY;
+    m->profile.capacity = pick(m, 25, 2) ? INFINITY : 1.25;
+    static const double rounds[] = { INFINITY, 1.25, 4, 2 };
+    s->n_rounds = pick(m, 26, 3) ? 1 : 1 + pick(m, 27, 4);
+    for (int32_t i = 0, first = pick(m, 28, 4); i < s->n_rounds; i++) s->rounds[i] = rounds[(first + i) % 4];
 }
 
 void made_up_large(MadeUp *m, uint64_t seed, int32_t layers, int32_t dense, int32_t experts, int64_t ranks,

@@ -38,7 +38,7 @@ static void predict(const CostProfile *p, const CostCluster *cluster, const Layo
     CostPart *parts = ARENA_ARRAY(arena, CostPart, p->n_layers + 2);
     CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = PRECISION_BF16,
                           .recompute = l->recompute, .params = l->params, .expert_params = l->expert_params,
-                          .capacity = l->capacity, .round = l->round };
+                          .alone = l->overlap == OVERLAP_OFF, .capacity = l->capacity, .round = l->round };
     int64_t bytes = 0;
     for (int32_t i = 0; i < p->n_layers + 2; i++) {
         int32_t part = i == 0 ? cost_part_before(p) : i > p->n_layers ? cost_part_after(p) : p->class_of[i - 1];
@@ -136,7 +136,9 @@ static void memory(void **state) {
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,microbatch=2,recompute=block", 0.05);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=4,microbatch=1,recompute=none,capacity=2", 0.03);
     compare("olmo3moe_8l", "experts", "8", "dp=4,ep=1,microbatch=1,params=fsdp", 0.01);
-    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block", 0.12);
+    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=1,microbatch=1,params=fsdp,overlap=off", 0.01);
+    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block", 0.05);
+    compare("olmo3moe_8l", "experts", "8", "dp=8,ep=4,microbatch=2,expert_params=fsdp,recompute=block,overlap=off", 0.05);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,transport=blocks,node=4,microbatch=2", 0.04);
     compare("olmo3moe_8l", "experts", "32", "dp=8,ep=8,transport=blocks,node=2,microbatch=2,recompute=block", 0.12);
     compare("tiny", NULL, NULL, "dp=4,ep=2,microbatch=8", 0.05);

@@ -90,12 +90,12 @@ static void make_plan(Run *run, Arena *arena) {
     Layout layout = layout_single();
     must(layout_parse(run->layout, arena, &layout));
     if (layout.pp != 1 || !layout.microbatch) give_up("expected a layout of one stage, with its microbatch");
+    if (run->no_overlap) layout.overlap = OVERLAP_OFF;
     LayoutRun checked = { .ranks = run->comm->n_ranks,
                           .batch = (int64_t)run->microbatches * layout.dp * layout.microbatch * model->sequence };
     must(layout_check(&layout, model, &checked));
     LowerOptions options = { .microbatch = layout.microbatch, .microbatches = run->microbatches,
-                             .precision = run->precision, .no_overlap = run->no_overlap,
-                             .layout = &layout };
+                             .precision = run->precision, .layout = &layout };
     options.programs[PROGRAM_STEP] = true;
     run->plan = lower_model(model, &options);
     if (!run->plan) give_up(model->diag.message);
