@@ -182,6 +182,7 @@ void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_
         { "home", TABLE_HOME },   { "first", TABLE_FIRST }, { "back", TABLE_BACK },
         { "get", TABLE_GET },     { "place", TABLE_PLACE },
     }, whole[] = { { "here", TABLE_PUT }, { "first", TABLE_FIRST }, { "place", TABLE_PLACE } };
+    uint32_t counted = l->m->nodes[n].round ? model_arg(l->m, n, 1) : n; // a round of that
     const Made *made = in_whole_parts(l) ? whole : of_any_size;
     int n_made = in_whole_parts(l) ? COUNT_OF(whole) : COUNT_OF(of_any_size);
     uint32_t gather = lower_add_crossing(l, segment, depth, PLAN_gather, GROUP_rail),
@@ -197,7 +198,7 @@ void blocks_describe_route(Lower *l, SegmentKind segment, int32_t depth, uint32_
     lower_bind(l, gather, "from", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_READ);
     lower_bind(l, gather, "to", blocks_table(l, n, TABLE_ALL), OPERAND_WRITE);
     lower_bind(l, kernel, "all", blocks_table(l, n, TABLE_ALL), OPERAND_READ);
-    lower_bind(l, kernel, "counts", lower_buffer(l, BUFFER_COUNTS, n, 1), OPERAND_READ);
+    lower_bind(l, kernel, "counts", lower_buffer(l, BUFFER_COUNTS, counted, 1), OPERAND_READ);
     for (int i = 0; i < n_made; i++)
         lower_bind(l, kernel, made[i].name, blocks_table(l, n, made[i].table), OPERAND_WRITE);
 }

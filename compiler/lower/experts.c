@@ -95,11 +95,6 @@ bool lower_check_route(Lower *l, uint32_t n) {
         diag_hint(l->from, "a smaller microbatch, or a capacity factor");
         return false;
     }
-    if (lower_rounds(l, n) && lower_in_blocks(l)) {
-        lower_fail(l, n, "route: no plan moves rows of further rounds in blocks");
-        diag_hint(l->from, "transport=rows, or round=whole, which has room for all rows at once");
-        return false;
-    }
     return true;
 }
 
@@ -210,6 +205,8 @@ void describe_round(Lower *l, uint32_t kernel, uint32_t n) {
     l->kernels[kernel].binds[l->kernels[kernel].n_binds - 1].step = dtype_bytes(DTYPE_I32);
     lower_bind(l, kernel, "row_of_slot", lower_buffer(l, BUFFER_ROW_OF_SLOT, n, 0), OPERAND_WRITE);
     lower_bind(l, kernel, "offsets", lower_buffer(l, BUFFER_OFFSETS, n, 0), OPERAND_WRITE);
+    if (lower_in_blocks(l))
+        blocks_describe_route(l, (SegmentKind)l->kernels[kernel].segment, l->kernels[kernel].depth, n);
 }
 
 /* Meetings ------------------------------------------------------------------------------------- */

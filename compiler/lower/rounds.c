@@ -252,8 +252,15 @@ bool pass_rounds(Lower *l) {
 
 /* Repeats -------------------------------------------------------------------------------------- */
 
+// What moves a set's rows between nodes is made beside its kernels.
+static bool is_between_nodes(const Kernel *kernel) {
+    Family family = kernel->desc.family;
+    if (kernel->op != PLAN_launch) return kernel->group == GROUP_rail;
+    return family == FAMILY_BLOCKS || family == FAMILY_RAIL || family == FAMILY_MOVE;
+}
+
 static uint16_t set_of(const Lower *l, const Kernel *kernel) {
-    if (kernel->desc.family == FAMILY_PADS) return l->m->nodes[kernel->node].round;
+    if (kernel->desc.family == FAMILY_PADS || is_between_nodes(kernel)) return l->m->nodes[kernel->node].round;
     return kernel->n_units ? l->m->nodes[l->units[kernel->units[0]].node].round : 0;
 }
 
@@ -300,7 +307,8 @@ static void order_gather(Lower *l, uint32_t index) {
     uint8_t segment = l->kernels[first].segment;
     for (uint32_t g = 0; g < l->n_kernels; g++) {
         const Kernel *gather = &l->kernels[g];
-        if (gather->op != PLAN_gather || gather->node != route || gather->segment != segment) continue;
+        bool of_rounds = gather->op == PLAN_gather && gather->group == GROUP_ep;
+        if (!of_rounds || gather->node != route || gather->segment != segment) continue;
         lower_after(l, first, g);
         for (uint32_t k = 0; k < l->n_kernels; k++)
             if (l->kernels[k].segment == segment && puts_rows(l, &l->kernels[k], route)) lower_after(l, g, k);

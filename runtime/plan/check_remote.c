@@ -219,9 +219,11 @@ static Status walk_instr(Walk *walk, uint32_t number) {
     const PlanInstr *instr = &walk->c->program->instrs[number];
     const PlanOperand *operands = check_operands(walk->c->program, instr);
     for (uint32_t k = 0; k < instr->n_operands; k++) TRY(walk_operand(walk, number, &operands[k]));
-    for (uint32_t i = 0; meets(instr) && i < walk->n_found; i++)
-        for (int k = 0; k < N_ACCESSES; k++)
-            walk->tenants[walk->found[i]].last[k].unmet &= (uint8_t)~(1u << instr->group);
+    uint8_t met = 0; // where a group meets, so do those within it
+    for (int group = 0; meets(instr) && group < N_GROUPS; group++)
+        if (plan_group_holds((PlanGroup)instr->group, (PlanGroup)group)) met |= (uint8_t)(1u << group);
+    for (uint32_t i = 0; met && i < walk->n_found; i++)
+        for (int k = 0; k < N_ACCESSES; k++) walk->tenants[walk->found[i]].last[k].unmet &= (uint8_t)~met;
     return OK;
 }
 

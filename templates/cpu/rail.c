@@ -11,6 +11,7 @@
 //   first [rows, top_k]     where the sum is among the parts, of the first of its copies; -1: of the others
 // or one for every choice:
 //   place [rows, top_k]     where the copy is among the parts; -1: nowhere
+// Both are -2 where a choice has its row in a further round (route_ranks.c).
 void $entry(const int32_t *all, const int32_t *counts, int32_t *here, int32_t *first, int32_t *place, int64_t tile_begin,
             int64_t tile_end) {
     enum { K = $top_k };
@@ -24,8 +25,9 @@ void $entry(const int32_t *all, const int32_t *counts, int32_t *here, int32_t *f
             if (t < 0 || t >= rows) continue;
             int is_first = node >= 0;
             for (int64_t j = 0; j < k; j++) is_first &= all[i * K + j] < 0 || all[i * K + j] / node_rows != node;
-            first[t * K + k] = is_first ? (int32_t)(node * rows + t) : -1;
-            place[t * K + k] = node >= 0 ? (int32_t)((node * rows + t) * K + k) : -1;
+            int32_t none = row < -1 ? -2 : -1;
+            first[t * K + k] = is_first ? (int32_t)(node * rows + t) : none;
+            place[t * K + k] = node >= 0 ? (int32_t)((node * rows + t) * K + k) : none;
         }
     }
 }

@@ -16,13 +16,14 @@ typedef struct Rounds {
     int pp;                      // 0: 1
     uint8_t schedule;            // LayoutSchedule
     bool fsdp;
+    int node;                    // transport=blocks between nodes of so many ranks; 0: rows
 } Rounds;
 
 WorldJob rounds_job(const Rounds *c);
 WorldJob rounds_at_once(WorldJob job);
 uint32_t rounds_counted(const PlanProgram *program); // counted repeats
-// Runs both, and the rounds again. Losses of the first step have the same bits in fp32, gradients and what follows
-// agree to rounding; what runs again has the same bits. Returns how far gradients are apart.
+// Runs both, and the rounds again. Losses of the first step have the same bits in fp32 (not in blocks, where a node's
+// rows of a round are added up there), gradients and what follows agree to rounding; what runs again has the same bits. Returns how far gradients are apart.
 double rounds_compare(const Rounds *c);
 
 #endif

@@ -19,6 +19,15 @@ static const Rounds cases[] = {
     { 2, 2, 0.5, "some", "4", "2", "5", "false", false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE },
     { 2, 2, 0.5, "learned", "4", "2", "5", "false", false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_INTERLEAVED },
     { 4, 2, 0.5, "learned", "4", "2", "7", "true", false, false, RECOMPUTE_CHEAP, 0, 0, true },
+    // Between nodes.
+    { 2, 2, 0.5, "hot", "4", "1", "7", "false", true, false, .node = 1 },
+    { 4, 4, 0.5, "some", "8", "3", "7", "true", true, false, RECOMPUTE_NONE, .node = 1 },
+    { 4, 4, 0.5, "moe.lua", NULL, NULL, NULL, NULL, false, false, RECOMPUTE_BLOCK, .node = 2 },
+    { 4, 4, 0.7, "some", "8", "3", "13", "false", false, true, .node = 2 },
+    { 8, 4, 0.5, "learned", "8", "3", "5", "false", true, false, .node = 2 },
+    { 2, 2, 0.5, "learned", "4", "2", "5", "false", true, false, RECOMPUTE_CHEAP, 2, SCHEDULE_1F1B, .node = 1 },
+    { 2, 2, 0.5, "some", "4", "2", "5", "false", false, false, RECOMPUTE_CHEAP, 2, SCHEDULE_ZERO_BUBBLE, .node = 1 },
+    { 4, 2, 0.5, "learned", "4", "2", "7", "true", false, false, RECOMPUTE_CHEAP, 0, 0, true, .node = 1 },
 };
 
 static void test_equal(void **state) {
@@ -28,18 +37,8 @@ static void test_equal(void **state) {
     assert_true(cut > COUNT_OF(cases) / 2); // further rounds did run
 }
 
-// Two virtual GPUs: how often rounds run is read from them.
-static void test_gpus(void **state) {
-    (void)state;
-    static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
-    int major, minor;
-    setenv("MOEC_VGPU_LIBRARY", library, 0);
-    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
-        print_message("skipped: %s and NVRTC are needed\n", library);
-        skip();
-    }
-    static const Rounds two = { 2, 2, 0.5, "some", "6", "2", "5", "false", true, false };
-    WorldJob job = rounds_job(&two), whole = rounds_at_once(job);
+static void on_gpus(const Rounds *c) {
+    WorldJob job = rounds_job(c), whole = rounds_at_once(job);
     job.steps = whole.steps = 2;
     job.device = "vgpu:sm_80";
     World *a = world_run(&job), *b = world_run(&whole), *again = world_run(&job);
@@ -51,6 +50,21 @@ static void test_gpus(void **state) {
     assert_true(loss <= 1e-6);
     world_equal_bits(a, again);
     world_free(a), world_free(b), world_free(again);
+}
+
+// Two virtual GPUs, also as if each were a node: how often rounds run is read from them.
+static void test_gpus(void **state) {
+    (void)state;
+    static const Rounds two[] = { { 2, 2, 0.5, "some", "6", "2", "5", "false", true, false },
+                                  { 2, 2, 0.5, "some", "6", "2", "5", "false", true, false, .node = 1 } };
+    static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
+    int major, minor;
+    setenv("MOEC_VGPU_LIBRARY", library, 0);
+    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
+        print_message("skipped: %s and NVRTC are needed\n", library);
+        skip();
+    }
+    for (int i = 0; i < COUNT_OF(two); i++) on_gpus(&two[i]);
 }
 
 int main(void) {

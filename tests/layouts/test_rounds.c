@@ -9,6 +9,7 @@
 static const Rounds cases[] = {
     { 2, 2, 0.5, "hot", "4", "1", "7", "false", true, false },  // one expert takes all, over all rounds
     { 4, 4, 0.4, "lower", "8", "3", "5", "true", true, false }, // ranks without rows; three of a token
+    { 4, 4, 0.4, "lower", "8", "3", "5", "true", true, false, .node = 2 },
 };
 
 static void test_equal(void **state) {
@@ -63,8 +64,9 @@ static void test_plan(void **state) {
 static void test_mutated(void **state) {
     (void)state;
     Plan *plan;
-    for (uint32_t r = 0; r < 2; r++) {
-        WorldJob job = rounds_job(&cases[0]);
+    for (uint32_t i = 0; i < 4; i++) { // of rows one by one, and in blocks
+        WorldJob job = rounds_job(&cases[i / 2 * 2]);
+        uint32_t r = i % 2;
         plan = world_plan(&job, 0);
         PlanProgram *step = plan_program(plan, "step");
         PlanRepeat *repeat = &step->repeats[r], was = *repeat;
@@ -77,8 +79,8 @@ static void test_mutated(void **state) {
             if (repeat->count != was.count) assert_int_equal(plan_check(plan), ERR_FORMAT);
         }
         *repeat = was;
-        for (int32_t i = was.first; i < was.first + was.n; i++) {
-            PlanInstr *instr = &step->instrs[i], kept = *instr;
+        for (int32_t k = was.first; k < was.first + was.n; k++) {
+            PlanInstr *instr = &step->instrs[k], kept = *instr;
             if (instr->op != PLAN_barrier) continue;
             *instr = step->instrs[was.first]; // the round again: harmless by itself
             assert_int_equal(plan_check(plan), ERR_FORMAT);
