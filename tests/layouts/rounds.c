@@ -71,7 +71,8 @@ double rounds_compare(const Rounds *c) {
     if (!c->node) assert_memory_equal(a->losses, b->losses, sizeof *a->losses); // of the first step
     assert_true(gradient <= (c->bf16 ? 2e-2 : 1e-6));
     assert_true(loss <= (c->bf16 ? 1e-3 : 1e-6));
-    assert_true(weight <= (c->bf16 ? 1e-2 : 1e-5));
+    if (!c->bf16 || !c->node) // sums of nodes are rounded otherwise, and a token may choose otherwise
+        assert_true(weight <= (c->bf16 ? 1e-2 : 1e-5));
     assert_true(fabs(a->eval - b->eval) <= (c->bf16 ? 1e-3 : 1e-6) * fabs(b->eval));
     assert_true(rounds_counted(plan_program(a->plans[0], "eval")) > 0);
     for (int s = 0; s < job.steps; s++) {
