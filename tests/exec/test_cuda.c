@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The executor on a GPU, against the CPU: the sample plan with the same arithmetic in CUDA C++, on
 // the virtual GPU, or on MOEC_TEST_DEVICE. Needs NVRTC and the virtual GPU's library.
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -353,7 +354,8 @@ static Status run_stage(Rank *rank) {
                          "    while (now - from < 300000000ull);\n"
                          "    for (int i = threadIdx.x; i < 4; i += 32) x[i] = (float)tokens[i];", 32, 0);
     Exec *exec;
-    TRY(try_create(plan, (ExecOptions){ .device = device(), .threads = 1, .comm = rank->comm }, &exec));
+    const char *one = strcmp(device(), "cuda") ? device() : "cuda:0"; // for all ranks: there may be no second
+    TRY(try_create(plan, (ExecOptions){ .device = one, .threads = 1, .comm = rank->comm }, &exec));
     const PlanProgram *eval = plan_program(plan, "eval");
     Fills fills = { .fail_at = -1 };
     Status status = exec_run(exec, eval, fill, &fills);
@@ -515,11 +517,42 @@ static void test_shared(void **state) {
     }
 }
 
+// What plans may ask of a block is what the driver of such a GPU says it has.
+static void test_rooms(void **state) {
+    (void)state;
+    static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
+    static const char *const archs[] = { "sm_80", "sm_86",   "sm_87",   "sm_89",   "sm_90a",
+                                         "sm_100a", "sm_103a", "sm_110a", "sm_120a", "sm_121a" };
+    if (access(library, F_OK) != 0) skip();
+    fflush(NULL);
+    pid_t pid = fork();
+    if (!pid) {
+        void *driver = dlopen(library, RTLD_NOW);
+        int (*init)(const char *) = driver ? dlsym(driver, "vgpuInit") : NULL;
+        int (*ask)(int *, int, int) = driver ? dlsym(driver, "cuDeviceGetAttribute") : NULL;
+        int wrong = !init || !ask;
+        for (int i = 0; !wrong && i < COUNT_OF(archs); i++) {
+            char name[32];
+            PlanTarget target;
+            int bytes = 0, optin = 97; // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+            snprintf(name, sizeof name, "cuda:%s", archs[i]);
+            wrong = !plan_target(name, &target) || init(archs[i]) || ask(&bytes, optin, 0) ||
+                    bytes != plan_shared_bytes(&target);
+            if (wrong) fprintf(stderr, "%s: %d bytes\n", archs[i], bytes);
+        }
+        _exit(wrong);
+    }
+    int result;
+    assert_int_equal(waitpid(pid, &result, 0), pid);
+    assert_int_equal(result, 0);
+}
+
 // Each in a process of its own, since libraries are looked for once.
 static void expect_missing(const char *name, const char *part) {
     fflush(NULL);
     pid_t pid = fork();
     if (!pid) {
+        if (!strcmp(name, "cuda") && dlopen("libcuda.so.1", RTLD_NOW)) _exit(0); // nothing is missing
         setenv("MOEC_VGPU_LIBRARY", "/nowhere/libmoec-vgpu.so", 1);
         Status status = exec_fits(name, "cuda:sm_80");
         Exec *exec;
@@ -536,12 +569,12 @@ static void expect_missing(const char *name, const char *part) {
 static void test_missing(void **state) {
     (void)state;
     expect_missing("vgpu:sm_80", "/nowhere/libmoec-vgpu.so");
-    if (access("/dev/nvidiactl", F_OK) != 0) expect_missing("cuda", "--device vgpu:sm_80 needs ");
+    expect_missing("cuda", "--device vgpu:sm_80 needs ");
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing), // first: before this process looks for them
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_rooms), // first: before this process looks for them
         cmocka_unit_test(test_names),     cmocka_unit_test(test_launches),
         cmocka_unit_test(test_graph),     cmocka_unit_test(test_poison),
         cmocka_unit_test(test_transfers), cmocka_unit_test(test_inputs),
