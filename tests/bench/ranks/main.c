@@ -3,8 +3,9 @@
 // made-up tokens, and tells (rank 0, a line of name=value): speed; bytes that ranks have given each
 // other, from the plan and counted; memory, from the plan and touched. table.lua makes tables of it.
 //
-//   moec-layouts SPEC LAYOUT [key=value...] [--microbatches N] [--steps N] [--precision fp32|bf16]
-//                [--routing learned|uniform|random] [--link BYTES/S] [--overlap yes|no]
+//   moec-layouts SPEC LAYOUT [key=value...] [--microbatches N] [--warm-up STEPS] [--steps N]
+//                [--precision fp32|bf16] [--routing learned|uniform|random] [--link BYTES/S]
+//                [--overlap yes|no]
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,12 +14,12 @@
 #include "compiler/spec/spec.h"
 #include "runtime/exec/exec.h"
 
-enum { MOST_ARGS = 16, WARM_UP = 1 };
+enum { MOST_ARGS = 16 };
 
 typedef struct Run {
     const char *spec, *layout;
     SpecArg args[MOST_ARGS];
-    int n_args, microbatches, steps;
+    int n_args, microbatches, warm_up, steps;
     uint8_t precision, routing;
     bool no_overlap; // what crosses ranks does so alone
     double link;
@@ -52,6 +53,7 @@ static void read_option(Run *run, const char *flag, const char *value) {
     static const char *const routings[] = { "learned", "uniform", "random" };
     static const char *const types[] = { "fp32", "bf16" }, *const answers[] = { "yes", "no" };
     if (!strcmp(flag, "--microbatches")) run->microbatches = atoi(value);
+    else if (!strcmp(flag, "--warm-up")) run->warm_up = atoi(value);
     else if (!strcmp(flag, "--steps")) run->steps = atoi(value);
     else if (!strcmp(flag, "--link")) run->link = atof(value);
     else if (!strcmp(flag, "--routing")) run->routing = (uint8_t)word_of(value, routings, 3);
@@ -206,7 +208,7 @@ static void tell_memory(const Run *run) {
 }
 
 int main(int argc, char **argv) {
-    Run run = { .microbatches = 8, .steps = 1, .precision = PRECISION_BF16 };
+    Run run = { .microbatches = 8, .warm_up = 1, .steps = 1, .precision = PRECISION_BF16 };
     Arena *arena = arena_create();
     read_args(&run, argc, argv);
     must(comm_open(&(CommOptions){ .deadline = 600 }, &run.comm));
@@ -217,7 +219,7 @@ int main(int argc, char **argv) {
                             .link = run.link };
     must(exec_create(run.plan, &options, &run.exec));
     must(exec_init(run.exec, 1));
-    run_steps(&run, WARM_UP);
+    run_steps(&run, run.warm_up);
     PlanTraffic before = exec_moved(run.exec);
     of_all(&run, 0, false); // together
     double begin = time_seconds();
