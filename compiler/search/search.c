@@ -368,7 +368,7 @@ Layout search_to_layout(const SearchLayout *found, const SearchProfile *profile,
     out.capacity = p->choice.capacity;
     out.overlap = p->choice.overlap ? OVERLAP_ON : OVERLAP_OFF;
     double capacity = out.capacity > 0 ? out.capacity : profile->capacity;
-    if (!isfinite(capacity) && out.transport == TRANSPORT_ROWS && p->choice.round < out.ep) out.round = p->choice.round;
+    if (!isfinite(capacity) && p->choice.round < out.ep) out.round = p->choice.round;
     int32_t n = out.pp * out.chunks;
     bool even = true;
     for (int32_t i = 0; i < n; i++)

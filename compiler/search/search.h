@@ -49,8 +49,8 @@ typedef struct SearchChoice {
                                     // is gathered ahead takes memory. 1 where nothing is gathered
     uint8_t placement;              // number of the list of the space: 0 experts in order, 1 as given, ...
     double capacity;                // 0: the spec's; INFINITY: no row is dropped
-    double round;                   // where none is, and rows go one by one: rows of a rank in one round over the
-                                    // even share; INFINITY, or ep and more: all at once
+    double round;                   // where none is: rows of a rank in one round over the even share; INFINITY, or
+                                    // ep and more: all at once
 } SearchChoice;
 
 // One layer of a class on one rank; by LayoutRecompute where that matters, INFINITY seconds where a layer

@@ -22,7 +22,7 @@ static double undropped(const SearchSpace *space) {
 static double canonical_round(const Search *s, const SearchChoice *c) {
     const SearchSpace *space = &s->space;
     double capacity = c->capacity > 0 ? c->capacity : s->profile.capacity;
-    if (c->ep == 1 || isfinite(capacity) || c->transport != TRANSPORT_ROWS) return space->rounds[0];
+    if (c->ep == 1 || isfinite(capacity)) return space->rounds[0];
     if (c->round < c->ep) return c->round;
     int32_t i = 0;
     while (space->rounds[i] < c->ep && i < space->n_rounds - 1) i++;

@@ -178,9 +178,9 @@ static bool is_told_once(const MadeUp *m, const SearchChoice *c) {
     if (c->ep == 1 && (c->transport != lowest(s->transports) || c->capacity != s->capacities[0] ||
                        c->placement))
         return false;
-    // Rounds are of rows that go one by one and are not dropped.
+    // Rounds are of rows that are not dropped.
     bool drops = (c->capacity == 0 ? m->profile.capacity : c->capacity) < INFINITY;
-    if (c->ep == 1 || c->transport == 1 || drops) {
+    if (c->ep == 1 || drops) {
         if (c->round != s->rounds[0]) return false;
     } else if (c->round >= c->ep) {
         for (int32_t i = 0; s->rounds[i] != c->round; i++)

@@ -35,7 +35,7 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     if (c->expert_params == PARAMS_FSDP) gather += 3 * 4 * expert_all / bandwidth(m, c->dp);
     else if (edp > 1) step += 8 * expert_all / bandwidth(m, c->dp);
     // Small microbatches are slow.
-    bool rounds = c->ep > 1 && !c->transport && !isfinite(c->capacity ? c->capacity : m->profile.capacity);
+    bool rounds = c->ep > 1 && !isfinite(c->capacity ? c->capacity : m->profile.capacity);
     if (rounds && c->round < c->ep) uneven *= 1 + 0.1 / c->round; // what does not fit is computed again
     double forward = (b + 0.3) * (k->dense_s + k->expert_s * uneven) * speed;
     *out = (SearchLayer){ .forward_s = forward, .wgrad_s = forward };
@@ -45,7 +45,7 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     out->seconds[RECOMPUTE_BLOCK] = layer ? whole + together(m, c, forward, 2 * rows) : INFINITY;
     if (!layer) out->seconds[0] = whole;
     double room = c->capacity ? c->capacity : m->profile.capacity;
-    if (!isfinite(room) && !c->transport) room = c->round;
+    if (!isfinite(room)) room = c->round;
     double saved = b * k->saved_bytes * (k->expert_s > 0 ? 0.5 + 0.5 * fmin(room, c->ep) : 1);
     out->saved_bytes[RECOMPUTE_NONE] = saved;
     out->saved_bytes[RECOMPUTE_CHEAP] = saved * (1 - k->cheap_saves);
