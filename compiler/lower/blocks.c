@@ -147,17 +147,39 @@ uint32_t blocks_back(Lower *l, uint32_t value, int segment, bool summed) {
 
 /* Sums ----------------------------------------------------------------------------------------- */
 
+// What a further round brings back for a collect; 0: nothing.
+static uint32_t rest_of(const Model *m, uint32_t n) {
+    bool has = m->nodes[n].op == OP_COLLECT && m->nodes[n].n_args == 3;
+    return has && m->nodes[model_arg(m, n, 2)].op == OP_COLLECT ? model_arg(m, n, 2) : 0;
+}
+
 // A row program has one table of a route: all its collects are summed, or none is.
-static void agree_in_kernel(Lower *l, const Kernel *kernel) {
+static bool agree_in_kernel(Lower *l, const Kernel *kernel) {
+    bool changed = false;
     for (uint32_t i = 0; i < kernel->n_units; i++) {
         uint32_t n = l->units[kernel->units[i]].node;
         if (l->m->nodes[n].op != OP_COLLECT || l->info[n].summed) continue;
         for (uint32_t k = 0; k < kernel->n_units; k++) {
             uint32_t other = l->units[kernel->units[k]].node;
-            if (l->m->nodes[other].op == OP_COLLECT && model_arg(l->m, other, 1) == model_arg(l->m, n, 1))
-                l->info[other].summed = false;
+            bool same = l->m->nodes[other].op == OP_COLLECT && model_arg(l->m, other, 1) == model_arg(l->m, n, 1);
+            if (!same || !l->info[other].summed) continue;
+            l->info[other].summed = false;
+            changed = true;
         }
     }
+    return changed;
+}
+
+// Nor is what a further round brings back summed if the first round's is not, and the other way round.
+static bool agree_in_rounds(Lower *l) {
+    bool changed = false;
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        uint32_t rest = rest_of(l->m, n);
+        if (!rest || l->info[n].summed == l->info[rest].summed) continue;
+        l->info[n].summed = l->info[rest].summed = false;
+        changed = true;
+    }
+    return changed;
 }
 
 void blocks_find_sums(Lower *l) {
@@ -167,9 +189,13 @@ void blocks_find_sums(Lower *l) {
     for (uint32_t n = 1; n < m->n_nodes; n++) {
         bool sums = m->nodes[n].op == OP_SUM && m->nodes[n].attr.axes & 1;
         if (l->info[n].role == ROLE_DEAD) continue;
-        for (int i = 0; i < m->nodes[n].n_args && !sums; i++) l->info[model_arg(m, n, i)].summed = false;
+        for (int i = 0; i < m->nodes[n].n_args && !sums; i++)
+            if (i < 2 || !rest_of(m, n)) l->info[model_arg(m, n, i)].summed = false;
     }
-    for (uint32_t k = 0; k < l->n_kernels; k++) agree_in_kernel(l, &l->kernels[k]);
+    for (bool changed = true; changed;) {
+        changed = agree_in_rounds(l);
+        for (uint32_t k = 0; k < l->n_kernels; k++) changed |= agree_in_kernel(l, &l->kernels[k]);
+    }
 }
 
 /* The route ------------------------------------------------------------------------------------ */

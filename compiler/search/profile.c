@@ -387,22 +387,21 @@ static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, do
 }
 
 // Rows that go by themselves are quantised before and dequantised after; in blocks only those that go to experts in
-// forward are. Those of further rounds come back choice by choice; parts of one size have it whatever their share is.
+// forward are. Parts of one size have it whatever the share of a round is.
 static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
-                           const CostKernel *k, double share, bool further) {
-    bool blocks = c->transport == TRANSPORT_BLOCKS, by_choice = further && k->remote == COST_GETS;
+                           const CostKernel *k, double share) {
+    bool blocks = c->transport == TRANSPORT_BLOCKS;
     bool eighth = c->precision == PRECISION_MXFP8 &&
                   (!blocks || (k->remote == COST_PUTS && (pass == PASS_forward || pass == PASS_again)));
     double bytes = k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
     CostRows rows = { .tokens = s->n_tokens * share, .top_k = p->base.top_k, .experts = p->experts[part],
                       .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
-                      .blocks = blocks && !by_choice, .whole = c->whole_blocks };
+                      .blocks = blocks, .whole = c->whole_blocks };
     CostGroup group = { c->ep, 1 };
     double seconds = cost_rows_s(p->cluster, group, &rows);
     if (!blocks || !c->whole_blocks || share == 1) return seconds;
-    rows.blocks = true;
     rows.load = 1;
-    rows.tokens = s->n_tokens * (by_choice ? p->base.top_k : 1);
+    rows.tokens = s->n_tokens;
     return fmax(seconds, cost_rows_s(p->cluster, group, &rows));
 }
 
@@ -428,7 +427,7 @@ static double add_further(const Profile *p, const CostChoice *c, const Scale *s,
     if (from->rows == ROW_R) seconds = s->further * kernel_s(p, c, s, from, probe_groups, s->rows * s->each, eighth);
     if (from->pass == PASS_forward) out->s[PASS_again][from->kernel.class] += seconds;
     if (!from->kernel.remote) return seconds;
-    double moved = s->further * rows_seconds(p, c, s, part, (CostPass)from->pass, &from->kernel, s->each, true);
+    double moved = s->further * rows_seconds(p, c, s, part, (CostPass)from->pass, &from->kernel, s->each);
     out->rows_s[from->pass] += moved;
     if (from->pass == PASS_forward) out->rows_s[PASS_again] += moved;
     return seconds;
@@ -447,7 +446,7 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
         return;
     }
     out->s[from->pass][k.class] += seconds;
-    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first, false);
+    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
     if (from->rows == ROW_R && s->rows > s->even)
         out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, eighth);
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&

@@ -16,7 +16,8 @@
 //   back [2, nodes]         copies that go to each member, that come from each
 //   get [COPIES, top_k]     of each copy that goes: where it is, as above
 //   place [rows, top_k]     where each copy is among what has come; -1: nowhere
-// first and place are -2 where a choice has its row in a further round (route_ranks.c).
+// Where a choice has its row in a further round (route_ranks.c) place is -2, and so is first at the first choice of
+// those of one round and node, whose sum that round brings back.
 // Behind the last row or copy a table is -1. A token has copies on PARTS nodes at most.
 void $entry(const int32_t *all, const int32_t *counts, int32_t *there, int32_t *token, int32_t *put, int32_t *home,
             int32_t *first, int32_t *back, int32_t *get, int32_t *place, int64_t tile_begin, int64_t tile_end) {
@@ -27,7 +28,11 @@ void $entry(const int32_t *all, const int32_t *counts, int32_t *there, int32_t *
     const int64_t here = counts[0] / $each;
     const int32_t *own = all + here * rows * K;
     int64_t goes = 0, returns = 0, comes = 0, asked = 0;
-    for (int64_t i = 0; i < rows * K; i++) place[i] = first[i] = own[i] < -1 ? -2 : -1;
+    for (int64_t i = 0; i < rows * K; i++) {
+        place[i] = first[i] = own[i] < -1 ? -2 : -1;
+        for (int64_t j = i - i % K; own[i] < -1 && j < i; j++)
+            if (own[j] < -1 && (-2 - (int64_t)own[j]) / node_rows == (-2 - (int64_t)own[i]) / node_rows) first[i] = -1;
+    }
     for (int64_t node = 0; node < NODES; node++) {
         int64_t goes_before = goes, returns_before = returns;
         for (int64_t t = 0; t < rows; t++) {

@@ -11,7 +11,8 @@
 //   first [rows, top_k]     where the sum is among the parts, of the first of its copies; -1: of the others
 // or one for every choice:
 //   place [rows, top_k]     where the copy is among the parts; -1: nowhere
-// Both are -2 where a choice has its row in a further round (route_ranks.c).
+// Where a choice has its row in a further round (route_ranks.c) place is -2, and so is first at the first choice of
+// those of one round and node, whose sum that round brings back.
 void $entry(const int32_t *all, const int32_t *counts, int32_t *here, int32_t *first, int32_t *place, int64_t tile_begin,
             int64_t tile_end) {
     enum { K = $top_k };
@@ -23,11 +24,14 @@ void $entry(const int32_t *all, const int32_t *counts, int32_t *here, int32_t *f
             int64_t row = all[i * K + k], node = row < 0 ? -1 : row / node_rows;
             here[i * K + k] = node == own ? (int32_t)(row - own * node_rows) : -1;
             if (t < 0 || t >= rows) continue;
-            int is_first = node >= 0;
-            for (int64_t j = 0; j < k; j++) is_first &= all[i * K + j] < 0 || all[i * K + j] / node_rows != node;
-            int32_t none = row < -1 ? -2 : -1;
-            first[t * K + k] = is_first ? (int32_t)(node * rows + t) : none;
-            place[t * K + k] = node >= 0 ? (int32_t)((node * rows + t) * K + k) : none;
+            int is_first = row != -1, later = row < -1;
+            for (int64_t j = 0; j < k; j++) {
+                int64_t other = all[i * K + j];
+                if (later) is_first &= other >= -1 || (-2 - other) / node_rows != (-2 - row) / node_rows;
+                else is_first &= other < 0 || other / node_rows != node;
+            }
+            first[t * K + k] = !is_first ? -1 : later ? -2 : (int32_t)(node * rows + t);
+            place[t * K + k] = node >= 0 ? (int32_t)((node * rows + t) * K + k) : later ? -2 : -1;
         }
     }
 }

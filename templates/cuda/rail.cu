@@ -9,13 +9,18 @@ KERNEL($threads) $entry(const int32_t *all, const int32_t *counts, int32_t *here
     const int64_t rows = $rows, begin = (int64_t)blockIdx.x * $chunk,
                   end = min_of(begin + $chunk, $ranks * rows * K);
     for (int64_t i = begin + threadIdx.x; i < end; i += $threads) {
-        const int32_t row = all[i], node = row < 0 ? -1 : row / node_rows, none = row < -1 ? -2 : -1;
+        const int32_t row = all[i], node = row < 0 ? -1 : row / node_rows;
         here[i] = node == own ? row - own * node_rows : -1;
         const int64_t slot = i - own * rows * K, t = slot / K;
         if (slot < 0 || t >= rows) continue;
-        bool is_first = node >= 0;
-        for (int64_t j = i - slot % K; j < i; j++) is_first &= all[j] < 0 || all[j] / node_rows != node;
-        first[slot] = is_first ? (int32_t)(node * rows + t) : none;
-        place[slot] = node >= 0 ? (int32_t)((node * rows + t) * K + slot % K) : none;
+        const bool later = row < -1;
+        bool is_first = row != -1;
+        for (int64_t j = i - slot % K; j < i; j++) {
+            const int32_t other = all[j];
+            if (later) is_first &= other >= -1 || (-2 - other) / node_rows != (-2 - row) / node_rows;
+            else is_first &= other < 0 || other / node_rows != node;
+        }
+        first[slot] = !is_first ? -1 : later ? -2 : (int32_t)(node * rows + t);
+        place[slot] = node >= 0 ? (int32_t)((node * rows + t) * K + slot % K) : later ? -2 : -1;
     }
 }

@@ -14,6 +14,7 @@ typedef enum Choices {
     ONE_NODE,  // all go to the last one
     ONE_RANK,  // only the last rank has tokens
     NOWHERE,
+    LATER,     // what does not fit comes in further rounds
 } Choices;
 
 typedef struct Case {
@@ -29,6 +30,7 @@ static const Case cases[] = {
     { 2, 2, 8, 3, 96, 4, NEAR, false, DTYPE_F32 },     { 4, 2, 6, 2, 96, 4, ONE_NODE, false, DTYPE_F32 },
     { 4, 2, 6, 3, 144, 2, ONE_RANK, true, DTYPE_F32 }, { 2, 2, 3, 2, 24, 1, NOWHERE, false, DTYPE_F32 },
     { 2, 2, 40, 3, 31, 3, ANY, false, DTYPE_F32 },     { 3, 2, 11, 2, 5, 2, ANY, false, DTYPE_F32 }, // few rows
+    { 2, 2, 12, 4, 11, 3, LATER, false, DTYPE_F32 },   { 3, 1, 9, 3, 4, 2, LATER, true, DTYPE_F32 },
     { 2, 2, 9, 3, 108, 40, ANY, false, DTYPE_BF16 },   { 3, 2, 5, 3, 90, 34, ANY, false, DTYPE_BF16 },
     { 4, 1, 7, 3, 84, 512, ANY, false, DTYPE_F32 },    { 2, 2, 5, 2, 40, 2, ANY, true, DTYPE_BF16 },
 };
@@ -62,7 +64,10 @@ static void choose_rows(World *w) {
     for (int r = 0; r < w->n_ranks; r++) {
         for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
             int32_t owner = pick(w, r, slot), free = owner >= 0 && taken[owner] < c->capacity;
-            w->ranks[r].row_of_slot[slot] = free ? owner * c->capacity + taken[owner]++ : -1;
+            int32_t round = owner >= 0 ? taken[owner] / c->capacity : 0, row = -1; // route_ranks.c
+            if (round > 0 && c->kind == LATER)
+                row = -2 - (((round - 1) * w->n_ranks + owner) * c->capacity + taken[owner]++ % c->capacity);
+            w->ranks[r].row_of_slot[slot] = free ? owner * c->capacity + taken[owner]++ : row;
         }
     }
 }
@@ -293,6 +298,16 @@ static void check_sum(const World *w, int r, int64_t slot, bool *seen) {
     }
 }
 
+// A slot without a row here: one of a further round takes the sum of its round and node, if nobody before it does.
+static void check_later(const World *w, int r, int64_t slot) {
+    const int32_t *to = w->ranks[r].row_of_slot, node_rows = w->c->capacity * w->c->node;
+    bool later = to[slot] < -1, is_first = later;
+    for (int64_t i = slot / w->c->top_k * w->c->top_k; i < slot; i++)
+        if (to[i] < -1 && (-2 - to[i]) / node_rows == (-2 - to[slot]) / node_rows) is_first = false;
+    assert_int_equal(w->ranks[r].place[slot], later ? -2 : -1);
+    assert_int_equal(w->ranks[r].first[slot], is_first ? -2 : -1);
+}
+
 static void check(Lab *lab, const Case *c, const Kernels *k, bool whole) {
     World w;
     world_open(&w, c, whole);
@@ -323,6 +338,7 @@ static void check(Lab *lab, const Case *c, const Kernels *k, bool whole) {
         for (int64_t slot = 0; slot < (int64_t)c->rows * c->top_k; slot++) {
             int32_t place = w.ranks[r].place[slot];
             assert_int_equal(place < 0, w.ranks[r].row_of_slot[slot] < 0);
+            if (place < 0) check_later(&w, r, slot);
             if (place < 0) continue;
             assert_memory_equal(w.ranks[r].came + place * w.row_bytes, value(&w, r, slot), (size_t)w.row_bytes);
             check_sum(&w, r, slot, seen);
