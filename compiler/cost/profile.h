@@ -18,6 +18,7 @@ typedef struct CostChoice {
     bool whole_blocks;            // CostRows.whole: moec's plans for GPUs
     uint8_t params, expert_params; // LayoutParams: what fsdp gathers is in transient_bytes
     uint8_t routing;              // CostRouting
+    double imbalance; // busiest rank's rows over the mean, as recorded over steps; 0: as routing lets expect
     bool alone;                   // nothing crosses ranks while kernels run: nothing is gathered ahead
     bool narrow_wgrad;            // mxfp8: experts' wgrads too (Transformer Engine), not in bf16 (moec, OLMo-core 3)
     double capacity;              // 0: the spec's; INFINITY: none is dropped

@@ -7,23 +7,53 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The command line ----------------------------------------------------------------------------- */
 
-// "1.25,dropless"
-static Status read_capacities(HuntArgs *args, Arena *arena, const char *flag, const char *text) {
+const char *const hunt_precision[] = { "", "fp32", "bf16", "mxfp8" };
+
+// "1.25,dropless", "1.25,whole": each value once.
+static Status read_rooms(Arena *arena, const char *flag, LayoutField field, const char *text, double *out, int32_t *n) {
     Layout layout = layout_single();
     char *words = arena_strdup(arena, text), *rest = NULL;
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-        if (args->n_capacities == SEARCH_MOST_LISTED)
+        TRY(layout_set(&layout, arena, field, word));
+        double value = field == LAYOUT_capacity ? layout.capacity : layout.round;
+        int32_t same = 0;
+        while (same < *n && out[same] != value) same++;
+        if (same < *n) continue;
+        if (*n == SEARCH_MOST_LISTED)
             return status_fail(ERR_ARGUMENT, "%s: expected up to %d values", flag, SEARCH_MOST_LISTED);
-        TRY(layout_set(&layout, arena, LAYOUT_capacity, word));
-        args->capacities[args->n_capacities++] = layout.capacity;
+        out[(*n)++] = value;
     }
-    if (args->n_capacities) return OK;
-    return status_fail(ERR_ARGUMENT, "%s: expected numbers or dropless, got '%s'", flag, text);
+    if (*n) return OK;
+    return status_fail(ERR_ARGUMENT, "%s: expected numbers or %s, got '%s'", flag,
+                       field == LAYOUT_capacity ? "dropless" : "whole", text);
 }
+
+// "bf16,mxfp8"
+static Status read_precisions(HuntArgs *args, Arena *arena, const char *text) {
+    args->any_precision = !strcmp(text, "any");
+    if (args->any_precision) return OK;
+    static const char *const near[] = { "fp32", "bf16", "mxfp8", "any" };
+    char *words = arena_strdup(arena, text), *rest = NULL;
+    for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        uint8_t precision = PRECISION_FP32, known = 0;
+        while (precision <= PRECISION_MXFP8 && strcmp(hunt_precision[precision], word)) precision++;
+        if (precision > PRECISION_MXFP8) {
+            const char *meant = text_nearest(word, near, COUNT_OF(near));
+            return status_fail(ERR_ARGUMENT, "--precision is '%s', expected a list of fp32|bf16|mxfp8, or any%s%s%s",
+                               word, meant ? "\n  hint: did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
+        }
+        while (known < args->n_precisions && args->precisions[known] != precision) known++;
+        if (known == args->n_precisions) args->precisions[args->n_precisions++] = precision;
+    }
+    return OK;
+}
+
+static const char usual_rounds[] = "whole,1.25,2";
 
 static Status read_args(HuntArgs *args, Options *options, int argc, char **argv) {
     *args = (HuntArgs){ .options = options };
@@ -36,15 +66,36 @@ static Status read_args(HuntArgs *args, Options *options, int argc, char **argv)
     args->tokens = options->step_tokens;
     args->top = options->top;
     args->memory_gib = options->memory_gib;
-    args->precision = line_precision(options, OPT_costed);
     args->brief = options->brief;
+    args->planned = options->planned;
     if (!args->cluster) return status_fail(ERR_ARGUMENT, "no --cluster given\n  hint: --cluster h100x8, or a file of Lua");
-    if (options->given[OPT_capacities]) TRY(read_capacities(args, options->arena, "--capacity", options->capacities));
+    if (options->given[OPT_capacities])
+        TRY(read_rooms(options->arena, "--capacity", LAYOUT_capacity, options->capacities, args->capacities,
+                       &args->n_capacities));
+    TRY(read_rooms(options->arena, "--round", LAYOUT_round, options->given[OPT_rounds] ? options->rounds : usual_rounds,
+                   args->rounds, &args->n_rounds));
+    if (options->given[OPT_precisions]) TRY(read_precisions(args, options->arena, options->precisions));
     if (!args->out) return OK;
     TRY(driver_lua_name("-o", args->out));
     TRY(driver_writable(args->out));
     TRY(driver_apart("-o", args->out, args->spec));
     return driver_apart("-o", args->out, args->cluster);
+}
+
+/* Interruptions -------------------------------------------------------------------------------------- */
+
+// While points are decided the search stops by itself and shows the best so far; in anything else it ends at once.
+static volatile sig_atomic_t interrupted, deciding;
+static const char *volatile doing;
+
+static void on_interrupt(int number) {
+    (void)number;
+    interrupted = 1;
+    if (deciding) return;
+    const char *const parts[] = { "\nmoec: interrupted while it was ", doing, "\n" };
+    for (int i = 0; i < COUNT_OF(parts); i++)
+        if (write(2, parts[i], strlen(parts[i])) < 0) break;
+    _exit(128 + SIGINT);
 }
 
 /* What is searched ------------------------------------------------------------------------------- */
@@ -77,14 +128,22 @@ int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bar
     out->costs = out == &h->at ? profile_create(h->model, &out->cluster) : profile_on(h->at.costs, &out->cluster);
     if (!out->costs) return driver_refuse(h->model);
     // Weights and gradients cross beside compute; rows are waited for.
-    out->costed = (Costed){ .profile = out->costs, .cluster = &out->cluster, .stack = *cost_stack_moec(&out->cluster.device),
+    out->costed = (Costed){ .profile = out->costs,
+                            .cluster = &out->cluster,
+                            .stack = *cost_stack_moec(&out->cluster.device),
                             .routing = h->args->spec_options.routing == ROUTING_UNIFORM  ? COST_UNIFORM
                                        : h->args->spec_options.routing == ROUTING_RANDOM ? COST_RANDOM
-                                                                            : COST_LEARNED,
-                            .load = load, .params_hidden = 1 };
+                                                                                         : COST_LEARNED,
+                            .plans = h->args->planned ? profile_plans : NULL,
+                            .plans_known = ARENA_ARRAY(h->arena, uint8_t, COSTED_PLANS),
+                            .placed = h->placed,
+                            .load = load,
+                            .params_hidden = 1 };
     Status status = costed_start(&out->costed, &out->profile);
     if (status == OK)
         status = (bare ? search_create_bare : search_create)(&out->profile, &h->space, &out->search);
+    if (status != OK && h->args->planned && h->model->diag.message[0])
+        status = status_fail(ERR_ARGUMENT, "--planned: there is no plan of any layout: %s", h->model->diag.message);
     return status == OK ? 0 : driver_fail(status);
 }
 
@@ -93,28 +152,55 @@ void ground_finish(Ground *ground) {
     profile_destroy(ground->costs);
 }
 
-static const char *const precision_words[] = { "", "fp32", "bf16", "mxfp8" };
-
 enum { USUAL_SEQUENCES = 8 /* of a device in a step, where --tokens does not say */ };
+
+// Of those that are asked for, else the usual one.
+static Status fill_precisions(HuntArgs *args, const CostCluster *cluster) {
+    const CostMatmul *matmul = cluster->device.matmul;
+    bool cpu = !strcmp(cluster->device.arch, "cpu");
+    uint8_t last = args->planned ? PRECISION_BF16 : PRECISION_MXFP8;
+    for (uint8_t p = PRECISION_BF16; args->any_precision && p <= last; p++)
+        if (matmul[p].flop_per_s > 0) args->precisions[args->n_precisions++] = p;
+    if (args->any_precision && matmul[PRECISION_FP32].flop_per_s > 0)
+        args->precisions[args->n_precisions++] = PRECISION_FP32;
+    if (!args->n_precisions) args->precisions[args->n_precisions++] = cpu ? PRECISION_FP32 : PRECISION_BF16;
+    for (int32_t i = 0; i < args->n_precisions; i++)
+        if (matmul[args->precisions[i]].flop_per_s <= 0)
+            return status_fail(ERR_ARGUMENT, "--precision %s: %s of %s has no products in it\n  hint: --precision bf16",
+                               hunt_precision[args->precisions[i]], cluster->device.name, cluster->name);
+    return OK;
+}
+
+// RUN, a folder, or a file of loads.
+static Status read_load(Hunt *h) {
+    const char *source = h->args->options->recorded;
+    if (!*source) return OK;
+    struct stat info;
+    bool run = stat(source, &info) == 0 && S_ISDIR(info.st_mode);
+    const char *path = run ? arena_printf(h->arena, "%s/metrics.jsonl", source) : source;
+    TRY(load_read(path, h->args->options->last, h->arena, &h->load));
+    return placed_create(h->model, path, &h->load, h->arena, &h->placed);
+}
 
 static Status fill_space(Hunt *h, const CostCluster *cluster) {
     HuntArgs *args = h->args;
-    if (!args->precision) args->precision = strcmp(cluster->device.arch, "cpu") ? PRECISION_BF16 : PRECISION_FP32;
     int64_t ranks = args->gpus ? args->gpus : cost_cluster_devices(cluster), sequence = h->model->sequence;
     if (args->tokens % sequence)
         return status_fail(ERR_ARGUMENT,
                            "--tokens: %lld is no whole number of sequences of %lld\n  hint: %lld tokens are",
                            (long long)args->tokens, (long long)sequence,
                            (long long)round_up(args->tokens, sequence));
+    TRY(fill_precisions(args, cluster));
+    TRY(read_load(h));
     h->space = (SearchSpace){ .ranks = ranks,
                               .sequences = args->tokens ? args->tokens / sequence : ranks * USUAL_SEQUENCES,
-                              .overlaps = 1 << 1,
-                              .precisions = { args->precision }, .n_precisions = 1,
-                              .n_capacities = args->n_capacities };
+                              .placements = h->placed ? 2 : 1,
+                              .n_precisions = args->n_precisions,
+                              .n_capacities = args->n_capacities,
+                              .n_rounds = args->n_rounds };
+    memcpy(h->space.precisions, args->precisions, sizeof args->precisions);
     memcpy(h->space.capacities, args->capacities, sizeof args->capacities);
-    if (cluster->device.matmul[args->precision].flop_per_s <= 0)
-        return status_fail(ERR_ARGUMENT, "--precision %s: %s of %s has no products in it\n  hint: --precision bf16",
-                           precision_words[args->precision], cluster->device.name, cluster->name);
+    memcpy(h->space.rounds, args->rounds, sizeof args->rounds);
     h->memory = args->memory_gib ? args->memory_gib * 0x1p30 : (double)cluster->device.memory_bytes;
     h->space.memory_bytes = (int64_t)h->memory;
     return OK;
@@ -142,6 +228,7 @@ Layout hunt_layout(const Hunt *h, const SearchLayout *found) {
         while (layout.ep % node) node--;
         layout.node = node;
     }
+    if (found->point.choice.placement) layout.placement = placed_ranks(h->placed, layout.ep, &layout.experts);
     return layout;
 }
 
@@ -150,13 +237,6 @@ double hunt_tokens_per_s(const Hunt *h, double step_s) {
 }
 
 /* Searching ---------------------------------------------------------------------------------------- */
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int number) {
-    (void)number;
-    interrupted = 1;
-}
 
 typedef struct Watch { double began, said; bool terminal; } Watch;
 
@@ -188,20 +268,22 @@ static void play_all(Hunt *h) {
 
 static void search_all(Hunt *h) {
     Watch progress = { .began = time_seconds(), .terminal = isatty(2) };
-    struct sigaction action = { .sa_handler = on_interrupt }, before;
-    sigaction(SIGINT, &action, &before);
+    deciding = 1;
     search_on_pulse(h->at.search, report, &progress);
     search_run(h->at.search, h->memory, HUNT_KEPT, h->arena, &h->found);
     play_all(h);
     if (!interrupted) search_front(h->at.search, h->memory, HUNT_STEPS, h->arena, &h->front);
     if (progress.said && progress.terminal) fputs("\r\033[K", stderr);
     search_on_pulse(h->at.search, NULL, NULL);
-    sigaction(SIGINT, &before, NULL);
+    deciding = 0;
 }
 
 static int write_layout(const Hunt *h) {
     Layout layout = hunt_layout(h, &h->found.best[0]);
     Text text = { 0 };
+    text_printf(&text, "-- moec search, for --precision %s and steps of %lld tokens.\n",
+                hunt_precision[h->found.best[0].point.choice.precision],
+                (long long)h->space.sequences * h->model->sequence);
     layout_print_lua(&layout, h->model->n_layers, &text);
     Status status = file_write_atomic(h->args->out, text_cstr(&text), text.bytes);
     text_finish(&text);
@@ -220,7 +302,11 @@ static void print_out(Text *out) {
 static int show_all(Hunt *h) {
     Text out = { 0 };
     int result = 0;
-    if (!h->found.n) {
+    doing =
+        h->found.n ? "looking for reasons: what was found stands above" : "looking for what would fit: nothing does";
+    if (!h->found.n && interrupted) {
+        driver_say("moec: interrupted before a layout was found that fits\n");
+    } else if (!h->found.n) {
         hunt_nothing(h, &out);
         print_out(&out);
         if (h->args->out) result = driver_fail(status_fail(ERR_ARGUMENT, "-o %s: there is no layout to write", h->args->out));
@@ -255,6 +341,7 @@ static int search_model(Hunt *h) {
     if (h->args->layout) result = read_named(h);
     if (result) return result;
     double began = time_seconds();
+    doing = "learning from probes what layers cost: no layout was weighed yet";
     result = hunt_ground(h, &cluster, 1, false, &h->at);
     if (!result) {
         search_all(h);
@@ -270,6 +357,9 @@ int cmd_search(int argc, char **argv) {
     // What one probe of lowering frees the next one takes.
     mallopt(M_MMAP_THRESHOLD, 64 << 20);
     mallopt(M_TRIM_THRESHOLD, 512 << 20);
+    struct sigaction action = { .sa_handler = on_interrupt }, before;
+    doing = "reading what to search";
+    sigaction(SIGINT, &action, &before);
     HuntArgs args;
     Options *options = options_create();
     Status status = read_args(&args, options, argc, argv);
@@ -283,5 +373,6 @@ int cmd_search(int argc, char **argv) {
         model_destroy(h.model);
     }
     options_destroy(options);
+    sigaction(SIGINT, &before, NULL);
     return result;
 }

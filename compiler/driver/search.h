@@ -17,8 +17,11 @@ typedef struct HuntArgs {
     const char *spec, *cluster, *layout, *out;
     int64_t gpus, tokens, top;  // 0: not said
     double memory_gib;          // of a device; 0: the cluster's
-    uint8_t precision;          // Precision, PRECISION_OPEN until the cluster is known
-    double capacities[SEARCH_MOST_LISTED]; int32_t n_capacities;
+    uint8_t precisions[SEARCH_MOST_LISTED];
+    int32_t n_precisions; // Precision; 0 until the cluster is known
+    double capacities[SEARCH_MOST_LISTED], rounds[SEARCH_MOST_LISTED];
+    int32_t n_capacities, n_rounds;
+    bool any_precision, planned;
     SpecOptions spec_options;
     bool brief;                 // without what takes further searches
 } HuntArgs;
@@ -43,6 +46,8 @@ typedef struct Hunt {
     SearchFront front;
     double seconds;             // of the search
     Layout named;               // args->layout
+    Load load;                  // args->options->recorded
+    Placed *placed;             // by it; NULL: none
     const char *unit;           // of a step's time, as it is shown: s, ms or us
     double units;               // how many of them a second has
 } Hunt;
@@ -55,6 +60,7 @@ void ground_finish(Ground *ground);
 Layout hunt_layout(const Hunt *h, const SearchLayout *found);
 // In the short form, but for recomputes that are mixed: "recompute=block of 3, cheap of 5".
 void hunt_name(const Hunt *h, const SearchLayout *found, Text *out);
+extern const char *const hunt_precision[];              // by Precision
 double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 
 /* search_show.c */

@@ -6,7 +6,6 @@
 
 #include "compiler/driver/search.h"
 
-static const char *const precision_words[] = { "", "fp32", "bf16", "mxfp8" };
 static const char *const recompute_words[] = { "cheap", "none", "block" };
 
 static double gib(double bytes) {
@@ -20,19 +19,28 @@ void hunt_name(const Hunt *h, const SearchLayout *found, Text *out) {
     layout.layer_recompute = NULL;
     layout.n_layer_recompute = 0;
     if (n) layout.recompute = RECOMPUTE_CHEAP;
+    uint8_t precision = found->point.choice.precision;
+    if (h->space.n_precisions > 1)
+        text_printf(out, "%s%s ", hunt_precision[precision], precision == PRECISION_MXFP8 ? "*" : "");
     layout_print(&layout, out);
     for (int r = SEARCH_RECOMPUTES - 1, any = 0; r >= 0 && n; r--)
         if (of[r]) text_printf(out, "%s%s of %d", any++ ? ", " : ",recompute=", recompute_words[r], of[r]);
+    if (layout.placement) text_add(out, " and experts placed");
 }
 
 /* The best ----------------------------------------------------------------------------------------- */
 
 static void show_head(const Hunt *h, Text *out) {
     const CostCluster *c = &h->at.cluster;
-    text_printf(out, "%s on %lld x %s, %s; a step is %lld sequences of %d tokens, %s%s\n", h->model->name,
-                (long long)h->space.ranks, c->device.name, c->name, (long long)h->space.sequences,
-                h->model->sequence, precision_words[h->args->precision],
-                h->args->precision == PRECISION_MXFP8 ? " (costs are known, moec cannot train in it yet)" : "");
+    text_printf(out, "%s on %lld x %s, %s; a step is %lld sequences of %d tokens, %s", h->model->name,
+                (long long)h->space.ranks, c->device.name, c->name, (long long)h->space.sequences, h->model->sequence,
+                hunt_precision[h->space.precisions[0]]);
+    for (int32_t i = 1; i < h->space.n_precisions; i++)
+        text_printf(out, " or %s", hunt_precision[h->space.precisions[i]]);
+    text_add(out, "\n");
+    for (int32_t i = 0; i < h->space.n_precisions; i++)
+        if (h->space.precisions[i] == PRECISION_MXFP8)
+            text_add(out, "  mxfp8*: costs are known, moec has no plans in it yet\n");
     if (!h->args->tokens)
         text_add(out, "  --tokens was not given: 8 sequences a device are taken; speed and layout depend on it\n");
 }
@@ -102,6 +110,25 @@ static void show_front(const Hunt *h, Text *out) {
     }
 }
 
+/* Experts ------------------------------------------------------------------------------------------------ */
+
+static void show_placement(const Hunt *h, Text *out) {
+    const SearchChoice *best = &h->found.best[0].point.choice;
+    if (!h->placed) return;
+    text_printf(out, "\nexperts by the loads of steps %lld to %lld\n", (long long)h->load.steps[0],
+                (long long)h->load.steps[h->load.n_steps - 1]);
+    if (best->ep == 1) {
+        text_add(out, "  the first has all experts on every rank: nothing waits for the busiest\n");
+        return;
+    }
+    double bound, in_order = placed_left(h->placed, best->ep, true, &bound),
+                  placed = placed_left(h->placed, best->ep, false, &bound);
+    text_printf(
+        out, "  ep=%d, busiest rank over the mean: in order %.4f, placed %.4f, no placement below %.4f by the sums\n",
+        best->ep, in_order, placed, bound);
+    text_printf(out, "  the first has them %s\n", best->placement ? "placed: -o FILE writes it" : "in order");
+}
+
 /* Where seconds and bytes go ---------------------------------------------------------------------------- */
 
 static void show_waterfall(const Hunt *h, Text *out) {
@@ -109,7 +136,7 @@ static void show_waterfall(const Hunt *h, Text *out) {
     const SearchLayout *best = &h->found.best[0];
     CostedStep step;
     costed_step(&h->at.costed, best, &step);
-    double peak = h->at.cluster.device.matmul[h->args->precision].flop_per_s;
+    double peak = h->at.cluster.device.matmul[best->point.choice.precision].flop_per_s;
     double reached = step.flops / best->step_s / (double)h->space.ranks;
     text_printf(out, "\nstep of the first, on stage %d, which decides: %.4f %s, %.4g TFLOP/s a device", step.rank,
                 best->step_s * h->units, h->unit, reached / 1e12);
@@ -164,7 +191,9 @@ static void show_account(const Hunt *h, Text *out) {
                 "weights and optimizer", "gathered", "activations", "stage");
     for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
         Layout layout = hunt_layout(h, &h->found.best[i]);
-        CostRun run = { .layout = &layout, .precision = h->args->precision, .routing = h->at.costed.routing,
+        CostRun run = { .layout = &layout,
+                        .precision = h->found.best[i].point.choice.precision,
+                        .routing = h->at.costed.routing,
                         .sequences = h->space.sequences };
         CostMemory m;
         if (!cost_memory(h->at.costs, account, &run, &m)) continue;
@@ -179,6 +208,7 @@ void hunt_show(const Hunt *h, Text *out) {
     show_table(h, out);
     show_certificate(h, out);
     show_front(h, out);
+    show_placement(h, out);
     show_waterfall(h, out);
     show_memory(h, out);
     show_account(h, out);
@@ -198,14 +228,20 @@ static Plan *plan_of(const Hunt *h, const SearchLayout *found, int32_t stage) {
     LowerOptions options = { .microbatch = layout.microbatch,
                              .microbatches = enough_microbatches(&found->point),
                              .target = strcmp(arch, "cpu") ? arena_printf(h->arena, "cuda:%s", arch) : "cpu",
-                             .precision = h->args->precision, .recompute = layout.recompute,
-                             .layout = &layout, .stage = stage };
+                             .precision = found->point.choice.precision,
+                             .recompute = layout.recompute,
+                             .layout = &layout,
+                             .stage = stage };
     options.programs[PROGRAM_STEP] = true;
     return lower_model(h->model, &options);
 }
 
 static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *out) {
     const SearchLayout *found = &h->found.best[number];
+    if (found->point.choice.precision == PRECISION_MXFP8) {
+        text_printf(out, "  %-2d no plan yet: none is in mxfp8\n", number + 1);
+        return;
+    }
     Plan *plan = plan_of(h, found, stage);
     if (!plan) {
         text_printf(out, "  %-2d no plan yet: %s\n", number + 1, h->model->diag.message);
@@ -222,7 +258,6 @@ static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *ou
 // The first of those listed, and of small models the others.
 void hunt_confirm(const Hunt *h, Text *out) {
     enum { MOST_LAYERS = 64 };
-    if (h->args->precision == PRECISION_MXFP8) return;
     text_add(out, "\nlowered: bytes of the fullest stage\n");
     for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
         const SearchLayout *found = &h->found.best[i];

@@ -46,6 +46,40 @@ static void flip(Hunt *h, const char *name, const char *const words[2], uint8_t 
     *field = !*field;
 }
 
+// Every other value of what was offered.
+static void each_offered(Hunt *h, SearchPoint *p, Text *out) {
+    const SearchSpace *space = &h->space;
+    const SearchChoice was = p->choice;
+    char change[64];
+    for (int32_t i = 0; i < space->n_precisions; i++) {
+        if (space->precisions[i] == was.precision) continue;
+        p->choice.precision = space->precisions[i];
+        snprintf(change, sizeof change, "%s", hunt_precision[p->choice.precision]);
+        say_neighbour(h, change, p, out);
+    }
+    p->choice = was;
+    for (int32_t i = 0; i < space->n_capacities && was.ep > 1; i++) {
+        if (space->capacities[i] == was.capacity) continue;
+        p->choice.capacity = space->capacities[i];
+        if (isfinite(p->choice.capacity)) snprintf(change, sizeof change, "capacity=%g", p->choice.capacity);
+        say_neighbour(h, isfinite(p->choice.capacity) ? change : "capacity=dropless", p, out);
+    }
+    p->choice = was;
+    double capacity = was.capacity > 0 ? was.capacity : h->at.costs->capacity;
+    bool rounds = was.ep > 1 && !isfinite(capacity);
+    for (int32_t i = 0; i < space->n_rounds && rounds; i++) {
+        bool whole = !(space->rounds[i] < was.ep);
+        if (space->rounds[i] == was.round || (whole && !(was.round < was.ep))) continue;
+        p->choice.round = space->rounds[i];
+        snprintf(change, sizeof change, "round=%g", p->choice.round);
+        say_neighbour(h, whole ? "round=whole" : change, p, out);
+    }
+    p->choice = was;
+    p->choice.placement = !was.placement;
+    if (h->placed && was.ep > 1) say_neighbour(h, was.placement ? "experts in order" : "experts placed", p, out);
+    p->choice = was;
+}
+
 static void each_schedule(Hunt *h, const SearchPoint *best, Text *out) {
     static const char *const words[] = { "1f1b", "interleaved", "zb" };
     for (int32_t schedule = 0; schedule < 3; schedule++) {
@@ -103,6 +137,10 @@ void hunt_neighbours(Hunt *h, Text *out) {
     if (p.choice.dp > p.choice.ep && h->at.costs->experts > 0)
         flip(h, "expert_params", params, &p.choice.expert_params, &p, out);
     if (p.choice.ep > 1) flip(h, "transport", transports, &p.choice.transport, &p, out);
+    bool gathers = (p.choice.params && p.choice.dp > 1) || (p.choice.expert_params && p.choice.dp > p.choice.ep);
+    static const char *const overlaps[] = { "off", "on" };
+    if (gathers) flip(h, "overlap", overlaps, &p.choice.overlap, &p, out);
+    each_offered(h, &p, out);
     say_plain(h, out);
 }
 
@@ -116,13 +154,21 @@ static bool same_point(const SearchPoint *a, const SearchPoint *b) {
            x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
 }
 
+// By the formula, as what is found elsewhere is.
+static const SearchLayout *fastest(const Hunt *h) {
+    const SearchLayout *best = &h->found.best[0];
+    for (int32_t i = 1; i < h->found.n; i++)
+        if (h->found.best[i].step_s < best->step_s) best = &h->found.best[i];
+    return best;
+}
+
 static void say_changed(const Hunt *h, const char *what, const SearchFound *then, Text *out) {
     text_printf(out, "  %-34s ", what);
     if (!then->n) {
         text_add(out, "nothing fits\n");
         return;
     }
-    const SearchLayout *best = &h->found.best[0], *now = &then->best[0];
+    const SearchLayout *best = fastest(h), *now = &then->best[0];
     double change = 100 * (now->step_s / best->step_s - 1);
     text_printf(out, "%+6.1f %%  ", fabs(change) < 0.05 ? 0 : change);
     if (same_point(&best->point, &now->point)) {
@@ -180,7 +226,7 @@ static void say_bound_by(const Hunt *h, double more_s, Text *out) {
     int most = COSTED_rows;
     for (int i = COSTED_rows; i < N_COSTED_KINDS; i++)
         if (step.seconds[i] > step.seconds[most]) most = i;
-    if (more_s < 0.995 * best->step_s)
+    if (more_s < 0.995 * fastest(h)->step_s)
         text_add(out, "  memory binds: with more of it the best is faster\n");
     else
         text_add(out, "  memory does not bind: with more of it the best stays as fast\n");
@@ -205,13 +251,20 @@ void hunt_binding(Hunt *h, Text *out) {
 
 static void fill_named(const Hunt *h, const Layout *layout, SearchLayout *out) {
     int32_t n = layout->pp * layout->chunks, layers = h->model->n_layers;
-    *out = (SearchLayout){ .point = { .choice = { .pp = layout->pp, .dp = layout->dp, .ep = layout->ep,
+    uint8_t precision = h->found.n ? h->found.best[0].point.choice.precision : h->space.precisions[0];
+    *out = (SearchLayout){ .point = { .choice = { .pp = layout->pp,
+                                                  .dp = layout->dp,
+                                                  .ep = layout->ep,
                                                   .microbatch = layout->microbatch,
-                                                  .precision = h->args->precision, .params = layout->params,
+                                                  .precision = precision,
+                                                  .params = layout->params,
                                                   .expert_params = layout->expert_params,
-                                                  .transport = layout->transport, .overlap = 1,
-                                                  .capacity = layout->capacity },
-                                      .schedule = layout->schedule, .chunks = layout->chunks } };
+                                                  .transport = layout->transport,
+                                                  .overlap = layout->overlap == OVERLAP_ON,
+                                                  .capacity = layout->capacity,
+                                                  .round = layout->round > 0 ? layout->round : INFINITY },
+                                      .schedule = layout->schedule,
+                                      .chunks = layout->chunks } };
     out->stages = ARENA_ARRAY(h->arena, int32_t, n);
     out->recompute = ARENA_ARRAY(h->arena, uint8_t, layers);
     for (int32_t i = 0; i < n; i++) out->stages[i] = layout->stages ? layout->stages[i] : layers / n + (i < layers % n);

@@ -20,15 +20,27 @@ const char *const costed_bytes_name[] = {
 
 typedef struct Seconds { double kind[N_COSTED_KINDS], forward, wgrad, once; } Seconds;
 
-static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int recompute) {
-    return (CostChoice){ .microbatch = choice->microbatch, .ep = choice->ep, .precision = choice->precision,
-                         .recompute = (uint8_t)recompute, .transport = choice->transport,
-                         .whole_blocks = cost_whole_blocks(c->cluster), .params = choice->params, .expert_params = choice->expert_params, .alone = !choice->overlap,
-                         .routing = c->routing, .capacity = choice->capacity, .round = choice->round };
+static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32_t part, int recompute) {
+    bool recorded = c->placed && choice->ep > 1 && part < c->profile->n_classes;
+    double imbalance =
+        !recorded ? 0 : placed_imbalance(c->placed, c->profile->class_of, part, choice->ep, !choice->placement);
+    return (CostChoice){ .microbatch = choice->microbatch,
+                         .ep = choice->ep,
+                         .precision = choice->precision,
+                         .recompute = (uint8_t)recompute,
+                         .transport = choice->transport,
+                         .whole_blocks = cost_whole_blocks(c->cluster),
+                         .params = choice->params,
+                         .expert_params = choice->expert_params,
+                         .alone = !choice->overlap,
+                         .routing = c->routing,
+                         .imbalance = imbalance,
+                         .capacity = choice->capacity,
+                         .round = choice->round };
 }
 
 static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
-    CostChoice cost = cost_choice(c, choice, recompute);
+    CostChoice cost = cost_choice(c, choice, part, recompute);
     return c->profile->part(c->profile, part, &cost, out);
 }
 
@@ -39,8 +51,8 @@ static double exposed(const Costed *c, bool overlap, double share, double comput
 }
 
 // Of a microbatch, by kind; `optimizer` and `once` of a step.
-static void find_seconds(const Costed *c, const SearchChoice *choice, const CostPart *p, Seconds *out) {
-    CostChoice cost = cost_choice(c, choice, 0);
+static void find_seconds(const Costed *c, const SearchChoice *choice, int32_t part, const CostPart *p, Seconds *out) {
+    CostChoice cost = cost_choice(c, choice, part, 0);
     CostState state = cost_state(c->cluster, &c->stack, p, &cost, choice->dp);
     double compute = state.work_s, rows = 0;
     *out = (Seconds){ .kind[COSTED_memory] = state.work_s };
@@ -95,8 +107,8 @@ static bool costed_part(const void *user, const SearchChoice *choice, int32_t pa
         Seconds s;
         out->seconds[r] = INFINITY;
         if ((!layer && r) || !find_part(c, choice, part, r, &p)) continue;
-        CostChoice cost = cost_choice(c, choice, r);
-        find_seconds(c, choice, &p, &s);
+        CostChoice cost = cost_choice(c, choice, part, r);
+        find_seconds(c, choice, part, &p, &s);
         out->seconds[r] = of_microbatch(&s);
         out->wgrad_s = s.wgrad;
         out->forward_s = s.forward;
@@ -114,8 +126,27 @@ static double boundary_bytes(const Costed *c, const SearchChoice *choice) {
            (choice->precision == PRECISION_FP32 ? 4 : 2);
 }
 
+static bool has_plan(const Costed *c, const SearchChoice *choice) {
+    if (!c->plans) return true;
+    double capacity = choice->capacity > 0 ? choice->capacity : c->profile->capacity;
+    bool blocks = choice->ep > 1 && choice->transport == TRANSPORT_BLOCKS;
+    bool rounds = choice->ep > 1 && !isfinite(capacity) && choice->round < choice->ep;
+    uint8_t *known = &c->plans_known[(choice->precision * 2 + blocks) * 2 + rounds];
+    enum { YES = 1, NO };
+    if (!*known) {
+        CostChoice cost = { .ep = choice->ep,
+                            .precision = choice->precision,
+                            .params = choice->params,
+                            .transport = blocks ? TRANSPORT_BLOCKS : TRANSPORT_ROWS,
+                            .round = rounds ? choice->round : 0 };
+        *known = c->plans(c->profile, &cost) ? YES : NO;
+    }
+    return *known == YES;
+}
+
 static bool costed_rest(const void *user, const SearchChoice *choice, SearchRest *out) {
     const Costed *c = user;
+    if (!has_plan(c, choice)) return false;
     *out = (SearchRest){ .fixed_bytes = (double)c->cluster->device.reserved_bytes };
     if (choice->pp == 1) return true;
     out->boundary_bytes = boundary_bytes(c, choice);
@@ -168,7 +199,7 @@ static void sum_seconds(void *user, int32_t rank, int32_t part, int recompute, i
     CostPart p;
     Seconds s;
     if (!find_part(sums->c, &sums->l->point.choice, part, recompute, &p)) return;
-    find_seconds(sums->c, &sums->l->point.choice, &p, &s);
+    find_seconds(sums->c, &sums->l->point.choice, part, &p, &s);
     for (int i = 0; i < N_COSTED_KINDS; i++) sums->ranks[rank].kind[i] += s.kind[i];
     sums->ranks[rank].once += s.once;
     sums->ranks[rank].wgrad += s.wgrad;

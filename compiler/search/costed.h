@@ -4,13 +4,21 @@
 #define MOEC_SEARCH_COSTED_H
 
 #include "compiler/cost/profile.h"
+#include "compiler/search/placed.h"
 #include "compiler/search/search.h"
+
+enum { COSTED_PLANS = 4 * 2 * 2 };
 
 typedef struct Costed {
     const CostProfile *profile;
     const CostCluster *cluster;
     CostStack stack;
     uint8_t routing;           // CostRouting
+    // Whether there are plans of such choices (profile_plans), asked once for each precision, transport and whether
+    // rows come in rounds; others are impossible. NULL: all are taken.
+    bool (*plans)(const CostProfile *profile, const CostChoice *choice);
+    uint8_t *plans_known;      // [COSTED_PLANS] 0: not asked yet
+    Placed *placed;            // loads that were recorded; NULL: none. A choice's placement 1 is by them
     double load;               // times what the imbalance is expected to be over even; 1
     // Share of what crosses ranks that runs beside compute where a choice has overlap: of parameters and
     // gradients, of rows. Sends between stages are hidden then.

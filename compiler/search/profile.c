@@ -292,10 +292,9 @@ static const Few *few_for(Profile *p, const CostChoice *choice) {
 }
 
 // Two ranks have each part of what is gathered.
-static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
-    uint8_t recompute = choice->recompute % 3;
+static Layout layout_of(const Profile *p, const CostChoice *choice) {
     Layout layout = layout_single();
-    layout.recompute = recompute;
+    layout.recompute = choice->recompute % 3;
     layout.microbatch = 1;
     layout.capacity = 1;
     if (choice->ep > 1) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
@@ -303,14 +302,50 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
     layout.expert_params = choice->expert_params;
     layout.overlap = choice->alone ? OVERLAP_OFF : OVERLAP_ON;
     if (choice->params || choice->expert_params) layout.dp *= 2;
-    LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .precision = precision,
-                             .recompute = recompute, .layout = &layout };
+    return layout;
+}
+
+static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
+    Layout layout = layout_of(p, choice);
+    LowerOptions options = { .microbatch = 1,
+                             .microbatches = 1,
+                             .target = p->target,
+                             .precision = precision,
+                             .recompute = layout.recompute,
+                             .layout = &layout };
     LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen };
     const Few *few = few_for(p, choice);
     *seen = (Seen){ .p = p, .few = few, .scratch = arena_create() };
     bool done = lower_probe(few->model, &options, &probe);
     if (!done && few->model != p->model) p->model->diag = few->model->diag;
     return done;
+}
+
+bool profile_plans(const CostProfile *profile, const CostChoice *choice) {
+    Profile *p = profile->user;
+    if (choice->precision == PRECISION_MXFP8) {
+        diag_set(p->model, "no plan is in mxfp8");
+        return false;
+    }
+    CostChoice alone = { .alone = true };
+    Model *few = few_for(p, &alone)->model;
+    Layout layout = layout_of(p, choice);
+    layout.transport = choice->transport;
+    if (isfinite(choice->round) && choice->round > 0 && layout.ep > 1) {
+        layout.capacity = INFINITY;
+        layout.round = 1;
+    }
+    LowerOptions options = { .microbatch = 1,
+                             .microbatches = 1,
+                             .target = p->target,
+                             .precision = choice->precision,
+                             .recompute = layout.recompute,
+                             .layout = &layout,
+                             .programs[PROGRAM_STEP] = true };
+    Plan *plan = lower_model(few, &options);
+    if (!plan && few != p->model) p->model->diag = few->diag;
+    plan_destroy(plan);
+    return plan != NULL;
 }
 
 static Probe *probe_for(Profile *p, const CostChoice *choice) {
@@ -350,6 +385,10 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
     bool dropless = !isfinite(capacity), rounds = dropless && c->round > 0 && isfinite(c->round);
     double room = ceil(fmin(rounds ? c->round : capacity, c->ep) * chosen);
     s.load = cost_imbalance(c->routing, tokens * c->ep, p->base.top_k, experts, c->ep);
+    if (c->imbalance > 0 && c->routing != COST_UNIFORM) { // and what a microbatch's tokens happen to choose
+        double chance = cost_imbalance(COST_RANDOM, tokens * c->ep, p->base.top_k, experts, c->ep);
+        s.load = fmin(1 + hypot(c->imbalance - 1, chance - 1), c->ep);
+    }
     if (!dropless) s.load = fmin(s.load, room / chosen); // else further rounds take the rest
     s.room = room / probe->rows;
     s.even = (dropless ? chosen : fmin(chosen, room)) / probe->rows;
@@ -503,23 +542,23 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
 }
 
 static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
-    uint64_t bits;
-    double rooms = c->capacity + 1e3 * c->round;
-    memcpy(&bits, &rooms, sizeof bits);
+    uint64_t bits[3];
+    memcpy(bits, (double[]){ c->capacity, c->round, c->imbalance }, sizeof bits);
+    uint64_t rooms = hash_mix(bits[0], bits[1], bits[2]);
     uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 |
                      (uint64_t)c->narrow_wgrad << 20 | (uint64_t)c->alone << 21 |
                      (uint64_t)c->whole_blocks << 21 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
-    return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, bits) &
+    return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, rooms) &
            (p->cap_memo - 1);
 }
 
 static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
-           a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks && a->params == b->params &&
-           a->expert_params == b->expert_params && a->routing == b->routing && a->narrow_wgrad == b->narrow_wgrad && a->alone == b->alone &&
-           a->capacity == b->capacity &&
-           a->round == b->round;
+           a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks &&
+           a->params == b->params && a->expert_params == b->expert_params && a->routing == b->routing &&
+           a->narrow_wgrad == b->narrow_wgrad && a->alone == b->alone && a->capacity == b->capacity &&
+           a->round == b->round && a->imbalance == b->imbalance;
 }
 
 static Memo *memo_at(Profile *p, int32_t part, const CostChoice *c) {
@@ -599,6 +638,7 @@ static bool find_classes(Profile *p, bool whole) {
     LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .layout = &layout,
                              .precision = PRECISION_BF16 };
     layout.microbatch = 1;
+    layout.capacity = 1; // one rank drops nothing
     LowerProbe probe = { .kernel = sign, .buffer = ignore_buffer, .user = &s };
     if (!lower_probe(p->model, &options, &probe)) return false;
     p->class_of = ARENA_ARRAY(p->arena, int32_t, n + 1);

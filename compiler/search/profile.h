@@ -15,6 +15,9 @@ CostProfile *profile_create_whole(Model *model, const CostCluster *cluster);
 // The same model on another cluster of the same devices' architecture, from the probes that `profile` has made;
 // it must outlive this one.
 CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster);
+// Whether moec makes plans of such layouts today: one of few layers and ranks is lowered, with its sources. False:
+// the model's diag says why not.
+bool profile_plans(const CostProfile *profile, const CostChoice *choice);
 void profile_destroy(CostProfile *profile); // NULL is fine
 
 #endif

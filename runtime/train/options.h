@@ -176,8 +176,7 @@ enum {
       "without plans, from the kinds of layers a model has: also in --precision mxfp8, which "     \
       "plans have not yet")                                                                        \
     X(CHOICE, costed, "cluster.precision", "--precision", "fp32", 0, 0, "fp32|bf16|mxfp8",         \
-      FOR_SIMULATE | FOR_SEARCH,                                                                   \
-      "of products and attention; search: bf16 on GPUs")                                           \
+      FOR_SIMULATE, "of products and attention")                                                   \
     X(CHOICE, memory_of, "cluster.memory_of", "--memory-of", "moec", 0, 0,                         \
       "moec|olmo-core|megatron|torchtitan", FOR_SIMULATE | FOR_SEARCH,                             \
       "memory also as another stack accounts for its own (docs/search.md)")                        \
@@ -194,11 +193,21 @@ enum {
       "of a device; 0: the cluster's")                                                             \
     X(TEXT, capacities, "search.capacity", "--capacity", "", 0, 0, "list", FOR_SEARCH,             \
       "to choose from, for example 1.25,dropless; none: the spec's")                               \
+    X(TEXT, rounds, "search.round", "--round", "", 0, 0, "list", FOR_SEARCH,                       \
+      "where no row is dropped, to choose from; none: whole,1.25,2")                               \
+    X(TEXT, precisions, "search.precision", "--precision", "", 0, 0, "list|any", FOR_SEARCH,       \
+      "to choose from, of fp32, bf16 and mxfp8; any: all that the devices have; none: bf16 on "    \
+      "GPUs, else fp32")                                                                           \
+    X(TEXT, recorded, "search.load", "--load", "", 0, 0, "RUN|FILE", FOR_SEARCH,                   \
+      "how many rows experts got, as moec place reads it: their placement is chosen by it, and "   \
+      "what that leaves is waited for")                                                            \
+    X(FLAG, planned, "search.planned", "--planned", "off", 0, 0, "", FOR_SEARCH,                   \
+      "only layouts that moec has plans for today")                                                \
     X(FLAG, brief, "search.brief", "--brief", "off", 0, 0, "", FOR_SEARCH | FOR_REPRODUCE,         \
       "without what takes further searches or plans")                                              \
     X(INT, place_ranks, "place.ranks", "--ranks", "0", 0, 1048576, "ranks", FOR_PLACE,             \
       "that divide the experts of a layer; 0: as the run or --layout has them")                    \
-    X(INT, last, "place.last", "--last", "100", 0, 1e12, "steps", FOR_PLACE,                       \
+    X(INT, last, "place.last", "--last", "100", 0, 1e12, "steps", FOR_PLACE | FOR_SEARCH,          \
       "whose loads count, the last ones; 0: all")                                                  \
     X(TEXT, rest, "place.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_PLACE,              \
       "the rest of the layout; none: the run's")                                                   \

@@ -43,7 +43,10 @@ refuse "no --cluster given" models/tiny.lua
 refuse "did you mean --cluster" models/tiny.lua --clutser cpux4
 refuse "256 tokens are" models/tiny.lua --cluster cpux4 --tokens 100
 refuse "the cluster has 4" models/tiny.lua --cluster cpux4 --gpus 8
-refuse "expected one of fp32|bf16|mxfp8" models/tiny.lua --cluster cpux4 --precision fp64
+refuse "did you mean 'fp32'?" models/tiny.lua --cluster cpux4 --precision fp64
+refuse "0, up to 1048576, or whole" models/tiny.lua --cluster cpux4 --round 1.25,none
+refuse "cannot open" models/tiny.lua --cluster cpux4 --load "$work/nothing.csv"
+refuse "no plan is in mxfp8" models/tiny.lua --cluster b300x4 --precision mxfp8 --planned
 refuse "is no multiple" models/tiny.lua --cluster cpux64 --tokens 1024
 refuse "layout:" models/tiny.lua --cluster cpux4 --brief --layout dp=3
 [[ ! -s $work/out ]] || fail "a layout that cannot be is refused after the search only"
@@ -83,6 +86,44 @@ COLUMNS=60 search --brief >"$work/c" 2>&1 || fail "search for a narrow terminal"
 [[ $(wc -L <"$work/c") -le 60 ]] || fail "lines of more than 60 columns: $(cat "$work/c")"
 cmp -s <(tr -d ' \n' <"$work/c" | sed 's/foundin.*sspeed//') <(search --brief 2>/dev/null | tr -d ' \n' | sed 's/foundin.*sspeed//') ||
     fail "other words for a narrow terminal"
+
+# What is chosen among: precisions, each row with its own; rounds; experts by recorded loads, into the file.
+search --cluster b300x4 --precision bf16,mxfp8 >"$work/c" 2>&1 || fail "search of two precisions"
+expect "$work/c" "bf16 or mxfp8"
+expect "$work/c" "mxfp8*: costs are known"
+grep -qE '^ +[0-9].*  bf16 (pp|dp)=' "$work/c" || fail "rows without their precision: $(cat "$work/c")"
+search --cluster b300x4 --precision any --planned --brief >"$work/c" 2>&1 || fail "search of what has plans"
+! grep -q mxfp8 "$work/c" || fail "mxfp8, which has no plans: $(cat "$work/c")"
+search --layout dp=4,ep=4,capacity=dropless,round=1.25 --capacity dropless --round 1.25,2 >"$work/c" 2>&1 ||
+    fail "search of rounds"
+expect "$work/c" "round=whole"
+! grep -q impossible "$work/c" || fail "a round that is searched: $(cat "$work/c")"
+{
+    echo layer,expert,load
+    for layer in 2 3 4; do
+        for expert in 0 1 2 3 4 5 6 7; do echo "$layer,$expert,$((expert < 2 ? 900 : 100))"; done
+    done
+} >"$work/loads.csv"
+search --load "$work/loads.csv" -o "$work/placed.lua" >"$work/c" 2>&1 || fail "search by loads: $(cat "$work/c")"
+expect "$work/c" "busiest rank over the mean: in order"
+if grep -q "has them placed" "$work/c"; then
+    expect "$work/placed.lua" "placement = function"
+else
+    fail "loads that are uneven leave experts in order: $(cat "$work/c")"
+fi
+"$moec" plan models/tiny.lua --layout "$work/placed.lua" --target cpu >"$work/plan" 2>"$work/error" ||
+    fail "moec plan does not take the layout: $(cat "$work/error")"
+sed 's/top_k = top_k, expert/top_k = top_k, capacity = 0.5, expert/' models/tiny.lua >"$work/drops.lua"
+"$moec" search "$work/drops.lua" --cluster cpux4 --tokens 8192 --brief >"$work/c" 2>&1 || fail "a spec that drops half: $(cat "$work/c")"
+! grep -E '^ +[0-9]+ .*GiB' "$work/c" | grep -qvE 'ep=[24]' || fail "one rank drops rows: $(cat "$work/c")"
+
+# Interrupted before there is anything to show it says what it was at.
+"$moec" search models/deepseek_v3.lua --cluster b300x16384 >"$work/c" 2>"$work/error" &
+sleep 0.2
+kill -INT $!
+wait $!
+[[ $? == 130 ]] || fail "exit status of an interrupted search"
+expect "$work/error" "interrupted while it was"
 
 # What was found is printed and written even if the reasons are not waited for.
 "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 --brief -o "$work/soon.lua" 2>/dev/null | head -n 1 >"$work/d"

@@ -121,7 +121,7 @@ static void every_wrong_use(void **state) {
         { FOR_PLAN, "-o=x", NULL, "unknown option '-o=x' of 'plan'" },
         { FOR_SEARCH, "--clutser", "x", "unknown option '--clutser' of 'search'\n  hint: did you mean --cluster?" },
         { FOR_SEARCH, "--cluster", NULL, "--cluster needs a value\n  hint: --cluster NAME|FILE.lua" },
-        { FOR_SEARCH, "--precision", "mxfp9", "expected one of fp32|bf16|mxfp8\n  hint: did you mean 'mxfp8'?" },
+        { FOR_SIMULATE, "--precision", "mxfp9", "expected one of fp32|bf16|mxfp8\n  hint: did you mean 'mxfp8'?" },
         { FOR_PLAN, "--precision", "mxfp8", "--precision is 'mxfp8', expected one of fp32|bf16" },
         { FOR_PLACE, "--layer", "1.5", "--layer is '1.5', expected a whole number" },
         { FOR_CALIBRATE, "--seconds", "0", "--seconds is 0, expected 0.001 to 3600 seconds" },
