@@ -44,8 +44,8 @@ expect "update adamw" "$scratch/dump.txt"
 refused "no SPEC given"
 refused "unknown option '--microbatchs'" models/tiny.lua --microbatchs 4
 refused "did you mean --microbatch" models/tiny.lua --microbatchs 4
-refused "-o: expected a value after it, got nothing" models/tiny.lua -o
-refused "--microbatches: expected a whole number from 1, got '0'" models/tiny.lua --microbatches 0
+refused "-o needs a value" models/tiny.lua -o
+refused "--microbatches is -1, expected 0 to" models/tiny.lua --microbatches -1
 refused "--microbatch is 100 tokens, expected a multiple of the sequence of 256" models/tiny.lua --microbatch 100
 refused "moec: error: no pass 'x' to dump" models/tiny.lua -d fx
 refused "hint: p precision, l loss, o rounds, r recompute, f fuse, d describe, c chunk, s schedule, a place" models/tiny.lua -d '?'
