@@ -32,6 +32,13 @@ static bool is_of_rows(const Rounds *r, uint32_t n) {
     return type->row == ROW_R && type->route == r->route;
 }
 
+// Argument i of an old node. A collect that has been given a further round reads one that is not: its own
+// rows tell the same. 0: that one, of which nothing holds.
+static uint32_t old_arg(const Rounds *r, uint32_t n, int i) {
+    uint32_t arg = model_arg(r->m, n, i);
+    return arg < r->first ? arg : 0;
+}
+
 static bool moves(const Rounds *r, uint32_t n, Op op) {
     return r->m->nodes[n].op == op && model_arg(r->m, n, 1) == r->route;
 }
@@ -57,7 +64,7 @@ static bool find_made(Rounds *r) {
         if (node->part != r->part || is_of_rows(r, n) || moves(r, n, OP_COLLECT)) continue;
         bool reads = false;
         for (int i = 0; i < node->n_args; i++)
-            reads |= r->made[model_arg(m, n, i)] || is_of_rows(r, model_arg(m, n, i));
+            reads |= r->made[old_arg(r, n, i)] || is_of_rows(r, old_arg(r, n, i));
         if (!reads || node->op == OP_ACCUMULATE) continue;
         if (node->type.row != ROW_NONE && node->type.row != ROW_E)
             return refuse(r, n, "a sum over rows is read by what is no sum over rows");
@@ -66,7 +73,7 @@ static bool find_made(Rounds *r) {
     }
     for (uint32_t n = 1; n < n_old(r); n++) // back to rows
         for (int i = 0; is_of_rows(r, n) && i < m->nodes[n].n_args; i++)
-            if (r->made[model_arg(m, n, i)]) return refuse(r, n, "a sum over rows is read by the rows");
+            if (r->made[old_arg(r, n, i)]) return refuse(r, n, "a sum over rows is read by the rows");
     return true;
 }
 
@@ -78,7 +85,7 @@ static void find_lone(Rounds *r) {
         OpClass class = op_info[m->nodes[n].op].class;
         r->lone[n] &= (class == CLASS_MAP || class == CLASS_VIEW) && m->nodes[n].type.row == ROW_T;
         if (r->lone[n] || moves(r, n, OP_DISPATCH)) continue;
-        for (int i = 0; i < m->nodes[n].n_args; i++) r->lone[model_arg(m, n, i)] = false;
+        for (int i = 0; i < m->nodes[n].n_args; i++) r->lone[old_arg(r, n, i)] = false;
     }
 }
 
@@ -89,7 +96,7 @@ static bool check_order(const Rounds *r) {
     for (uint32_t n = 1; n < n_old(r); n++) {
         if (m->nodes[n].part != r->part) continue;
         back[n] = moves(r, n, OP_COLLECT);
-        for (int i = 0; i < m->nodes[n].n_args; i++) back[n] |= back[model_arg(m, n, i)];
+        for (int i = 0; i < m->nodes[n].n_args; i++) back[n] |= back[old_arg(r, n, i)];
         if (back[n] && moves(r, n, OP_DISPATCH))
             return refuse(r, n, "rows of a route come back before others are sent on it");
     }

@@ -31,6 +31,10 @@ expect "attend_grad" "$scratch/tiny.txt"
 expect "models/tiny.lua:" "$scratch/tiny.txt"
 expect "model tiny target cpu tokens 512 sequence 256 vocab 256 microbatches 4" "$scratch/tiny.plan"
 
+# Further rounds in every one of many layers, on whose order none of the others' rounds has a say.
+"$moec" plan models/qwen3_235b_a22b.lua --layout dp=4,ep=4,capacity=dropless,round=1.25 >"$scratch/rounds.txt" 2>&1 ||
+    { echo "rounds in many layers failed"; head -3 "$scratch/rounds.txt"; bad=1; }
+
 # The peak in the summary is the sum of the regions in the plan.
 peak=$(awk '$1 == "peak" { print $2 }' "$scratch/tiny.plan")
 sum=$(awk '$1 == "region" { sum += $3 } END { print sum }' "$scratch/tiny.plan")
