@@ -12,9 +12,15 @@ local function known(evidence, source)
 end
 local sheet = known("specification", "NVIDIA data sheet")
 local nccl = "AIC, NCCL inside a node"
--- H100, H200: AIC, DeepEP 1 inside a node (a dispatch in fp8 and its combine in bf16 agree); Blackwell: DeepEP 2, 8
--- ranks, 24 SMs, as published with it. Rows one by one: OC3, table 7, on B300; others by the rate of NVLink.
-local dep = "DeepEP inside a node, 24 SMs; rows: OC3, table 7"
+-- Blocks of rows, what leaves a device: published bandwidths count what stays on it too, so of R ranks R - 1 in R of
+-- them. H100, H200: AIC, DeepEP 1 inside a node (a dispatch in fp8 and its combine in bf16 agree). Blackwell: HybridEP
+-- in bf16 as its calls take it, as published with it: 8 B200 (536 and 531 GB/s), 32 GB200 of a rack (484 and 465).
+-- Rows one by one: OC3, table 7, on B300; others by the rate of NVLink.
+local dep = "DeepEP and HybridEP inside a node; rows: OC3, table 7"
+-- Between nodes. H100: AIC, DeepEP over 2 to 8 nodes. B200: DeepEP 2 over two nodes of ConnectX-7 (90 GB/s, half of
+-- it stays). B300: DeepEP 2 over two nodes with 800 Gb/s for a device, awsome-distributed-ai, pull request 1234 (115 to
+-- 118 GB/s, half of it stays); HybridEP over ConnectX-8 reaches no more (DeepEP, issue 590).
+local dep_net = "DeepEP between nodes"
 
 -- Microseconds in which each of n ranks comes to have, or gives, `sizes` bytes: { n, us, us, .. }.
 local sizes = { 2^16, 2^20, 2^22, 2^24, 2^26, 2^27, 2^29 }
@@ -180,14 +186,18 @@ local function curve_list(rows, evidence)
   return list
 end
 
--- Share of the bf16 peak that attention reaches, causal, 32 heads of 128 over 8, by sequence length. Backward
--- reaches what forward does (SimuMax, B200: 0.69 against 0.71 of the peak).
+-- Share of the bf16 peak that attention reaches, causal, 32 heads of 128 over 8, by sequence length; the products
+-- above the diagonal are not counted. Backward reaches what forward does.
 local function attention(evidence, a, b, c)
   return m.curve { points = { { 4096, a }, { 8192, b }, { 16384, c } }, evidence = evidence,
                    source = "AIC, attention of contexts" }
 end
-local function trained(evidence) -- kernels of training; those of contexts reach half at 4096
-  return m.curve { points = { { 4096, 0.70 } }, evidence = evidence, source = "SimuMax, B200: median over shapes" }
+-- Kernels of training on Blackwell, forward and backward: SimuMax's times on B200, 64 heads of 128 over 8 at 4096 and
+-- 16 over 2 at 32768. Its shares count the products above the diagonal too, so these are half of them.
+local function trained(evidence)
+  local source = "SimuMax, B200, Transformer Engine"
+  return m.curve { points = { { 4096, 0.43 }, { 32768, 0.58 } }, evidence = evidence, source = source },
+         m.curve { points = { { 4096, 0.37 }, { 32768, 0.44 } }, evidence = evidence, source = source }
 end
 
 local function bf16(peak, reach, depth, edge, experts, experts_depth, evidence)
@@ -232,38 +242,40 @@ local machines = {
              rows = { 102 * GB, 97 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 43 * GB }
   end,
   b200 = function()
-    local at = trained "same_gpu"
+    local at, back = trained "same_gpu"
     return { name = "B200", arch = "sm_100a", units = 148, memory = sheet(183359 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.84, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.94, 256, 32, 0.80, 512),
-             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 643 * GB, 675 * GB },
-             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB }
+             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 469 * GB, 464 * GB },
+             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB }
   end,
   b300 = function()
-    local at = trained "same_generation"
+    local at, back = trained "same_generation"
     return { name = "B300", arch = "sm_103a", units = 148, memory = sheet(275040 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.90, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.92, 256, 16, 0.70, 512),
-             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 643 * GB, 675 * GB },
-             rows = { 204 * GB, 194 * GB }, row_evidence = "same_gpu", network = 100 * GB }
+             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+           { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 469 * GB, 464 * GB },
+             rows = { 204 * GB, 194 * GB }, row_evidence = "same_gpu", network = 100 * GB, net_blocks = 58 * GB }
   end,
   gb200 = function()
-    local at = trained "same_generation"
+    local at, back = trained "same_generation"
     return { name = "GB200", arch = "sm_100a", units = 148, memory = sheet(189 * 2^30), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.80, 0, 16, 1, 512), mxfp8 = mxfp8(5000e12, 0.98, 512, 32, 0.75, 512),
-             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
+             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb200",
-             blocks = { 643 * GB, 675 * GB },
-             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB }
+             blocks = { 469 * GB, 450 * GB },
+             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB,
+             net_evidence = "same_generation" }
   end,
   gb300 = function()
-    local at = trained "same_generation"
+    local at, back = trained "same_generation"
     return { name = "GB300", arch = "sm_103a", units = 148, memory = sheet(279 * GB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.92, 0, 16, 0.95, 512), mxfp8 = mxfp8(5000e12, 0.96, 512, 16, 0.65, 512),
-             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = at },
+             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb300",
-             blocks = { 643 * GB, 675 * GB },
-             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 100 * GB }
+             blocks = { 469 * GB, 450 * GB },
+             rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 100 * GB, net_blocks = 58 * GB,
+             net_evidence = "same_generation" }
   end,
   l40s = function()
     local at = attention("same_gpu", 0.365, 0.381, 0.40)
@@ -354,8 +366,8 @@ function m.hardware(text)
   local links = { link_inside(at, node) }
   if n > node then
     local rate = at.network
-    local blocks = m.figure { value = at.net_blocks or 0.86 * rate, evidence = at.net_blocks and "same_gpu"
-                              or "same_generation", source = "AIC, DeepEP over 2 to 8 nodes" }
+    local blocks = m.figure { value = at.net_blocks or 0.86 * rate, evidence = at.net_evidence or at.net_blocks and "same_gpu"
+                              or "same_generation", source = dep_net }
     links[2] = m.link { name = "network", size = n // node, rate = sheet(rate), latency = 10e-6, share = 0.85,
                         row_fixed = 40e-6, blocks_out = blocks, blocks_back = blocks }
   end

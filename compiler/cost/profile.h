@@ -8,6 +8,24 @@
 #include "compiler/cost/cost.h"
 #include "compiler/layout/layout.h"
 
+// What other stacks do that moec does not.
+typedef enum CostHabit {
+    // mxfp8: experts' wgrads too (Transformer Engine); not in bf16 (moec, OLMo-core 3)
+    COST_NARROW_WGRAD = 1,
+    // mxfp8: rows of experts cross ranks in bf16 (Megatron Core: its dispatchers have fp8 switched off)
+    COST_WIDE_ROWS = 2,
+    // blocks: a library's all-to-all with a copy of a row for each of its experts, which permutations put in order of
+    // ranks before and of experts behind (Megatron Core's "alltoall")
+    COST_ALL_TO_ALL = 4,
+    // products over the vocabulary at once, not in pieces of rows: logits are in memory
+    COST_WHOLE_HEAD = 8,
+    // fp32 products of routers on tensor cores, from tf32 or bf16
+    COST_SHORT_ROUTER = 16,
+    // experts with biases: gate and value are clamped, and biases of results, times the weights of their rows, added, by
+    // kernels of their own (Megatron Core's TEGroupedMLP, where its parts are not fused)
+    COST_BIAS_APART = 32,
+} CostHabit;
+
 // What changes seconds and bytes of a part. How many ranks divide parameters is not here: see cost_state.
 typedef struct CostChoice {
     int32_t microbatch;           // sequences
@@ -20,7 +38,7 @@ typedef struct CostChoice {
     uint8_t routing;              // CostRouting
     double imbalance; // busiest rank's rows over the mean, as recorded over steps; 0: as routing lets expect
     bool alone;                   // nothing crosses ranks while kernels run: nothing is gathered ahead
-    bool narrow_wgrad;            // mxfp8: experts' wgrads too (Transformer Engine), not in bf16 (moec, OLMo-core 3)
+    uint8_t habits;               // CostHabit
     double capacity;              // 0: the spec's; INFINITY: none is dropped
     double round;                 // Layout.round, where none is dropped; 0, INFINITY: room for all at once
 } CostChoice;
@@ -118,10 +136,11 @@ typedef struct CostStep {
 typedef struct CostRun {
     const Layout *layout;      // microbatch is set; layer_recompute may be
     uint8_t precision, routing; // Precision; CostRouting
-    bool narrow_wgrad;         // CostChoice
+    uint8_t habits;            // CostHabit
     int64_t sequences;         // of a step, all ranks
     double rows_hidden;        // share of rows' seconds that other work runs beside (0: none)
     double params_hidden;      // the same of what parameters and gradients take
+    double sends_hidden;       // and of what goes between interleaved stages, if that is more than rows_hidden
 } CostRun;
 
 // False: the layout is impossible for the model (sequences are no multiple of dp x microbatch, ep does not divide

@@ -65,7 +65,8 @@ CostChoice cost_run_choice(const CostRun *run) {
     const Layout *l = run->layout;
     return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
-                         .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF, .routing = run->routing, .narrow_wgrad = run->narrow_wgrad,
+                         .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF,
+                         .routing = run->routing, .habits = run->habits,
                          .capacity = l->capacity, .round = l->round };
 }
 
@@ -122,7 +123,8 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
         out->fullest = i;
     }
     double send = l->pp > 1 ? cost_collective_s(s->cluster, COLLECTIVE_send, (CostGroup){ l->pp, l->dp }, bytes) : 0;
-    out->send_s = 2 * (l->pp - 1) * send + (l->chunks > 1 ? m * 2 * v * send * (1 - s->run->rows_hidden) : 0);
+    double waits = 1 - fmax(s->run->rows_hidden, s->run->sends_hidden);
+    out->send_s = 2 * (l->pp - 1) * send + (l->chunks > 1 ? m * 2 * v * send * waits : 0);
     for (int c = 0; c < N_COST_CLASSES; c++) out->class_s[c] = m * of->of.class_s[c];
     out->imbalance_s = m * of->of.imbalance_s;
     out->rows_s = m * of->of.rows_s;

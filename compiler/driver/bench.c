@@ -98,9 +98,20 @@ static Status made_for(Bench *bench, const BenchRun *run, Made **out) {
     return OK;
 }
 
+// Whether stages that are given are those of the layout, and hold the model's layers.
+static Status check_stages(const Layout *layout, int32_t n_layers) {
+    int32_t sum = 0;
+    for (int32_t i = 0; i < layout->n_stages; i++) sum += layout->stages[i];
+    if (layout->n_stages && (layout->n_stages != layout->pp * layout->chunks || sum != n_layers))
+        return status_fail(ERR_INPUT, "expected %d stages of %d layers together, got %d of %d", layout->pp * layout->chunks,
+                           n_layers, layout->n_stages, sum);
+    return OK;
+}
+
 static Status step_of(Bench *bench, Made *made, const BenchRun *run, Layout *layout, BenchResult *out) {
+    TRY(check_stages(layout, made->profile->n_layers));
     CostRun step = { .layout = layout, .precision = run->precision, .routing = run->routing,
-                     .narrow_wgrad = run->narrow_wgrad,
+                     .habits = run->habits, .sends_hidden = run->sends_hidden,
                      .sequences = run->sequences ? run->sequences : (int64_t)16 * layout->dp * layout->microbatch,
                      .rows_hidden = run->rows_hidden, .params_hidden = run->params_hidden };
     if (layout->pp > 1 && !layout->stages) { // stages as even in time as can be

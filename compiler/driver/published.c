@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of published speeds: each row predicted, with at most one factor per software stack and device. A
-// group of rows of one stack and device that has four or more is halved: its rows in turn, the first, third, ..
-// are fitted (their geometric mean), the second, fourth, .. tested. Rows of smaller groups are predicted as they are. No
+// Tables of published speeds: each row predicted with nothing fitted, so that all rows are tests. Beside it,
+// what one scale per software stack and device would do: a group of rows of one stack and device that has four
+// or more is halved, its first, third, .. are fitted (their geometric mean), the second, fourth, .. tested. No
 // row that is tested is in a fit.
 #include "compiler/driver/published.h"
 
@@ -14,8 +14,8 @@
 
 #define COLUMNS(X)                                                                                 \
     X(stack) X(gpu) X(spec) X(args) X(gpus) X(precision) X(batch) X(microbatch) X(sequence) X(params) X(pp) X(slots) \
-    X(ep) X(routing) X(transport) X(recompute) X(rows_hidden) X(params_hidden) X(tokens_per_s) X(tflop_per_s)        \
-    X(memory_gib) X(source)
+    X(stages) X(ep) X(routing) X(transport) X(recompute) X(experts) X(rows_hidden) X(params_hidden) X(reduce)        \
+    X(tokens_per_s) X(tflop_per_s) X(memory_gib) X(source) X(note)
 typedef enum Column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)
@@ -34,7 +34,7 @@ typedef struct Row {
     const char *cell[N_COLUMNS];
     int line;
     uint8_t use;
-    double published, raw, predicted; // tokens per second and device
+    double published, raw, scaled; // tokens per second and device; scaled: by the group's scale
     BenchResult result;
 } Row;
 
@@ -81,30 +81,56 @@ static Status read_table(const char *path, Arena *arena, Table *out) {
 static double number(const Row *row, Column c) { return atof(row->cell[c]); }
 static bool is(const Row *row, Column c, const char *word) { return !strcmp(row->cell[c], word); }
 
+static uint8_t habits_of(const Row *row, bool megatron) {
+    int habits = COST_WHOLE_HEAD | COST_SHORT_ROUTER;
+    if (megatron) habits |= COST_NARROW_WGRAD | COST_WIDE_ROWS;
+    if (is(row, COLUMN_transport, "alltoall")) habits |= COST_ALL_TO_ALL;
+    if (is(row, COLUMN_experts, "apart")) habits |= COST_BIAS_APART;
+    return (uint8_t)habits;
+}
+
+static const char *layout_of(const Row *row, int pp, int dp, int microbatch, Arena *arena) {
+    int slots = (int)fmax(number(row, COLUMN_slots), 1);
+    const char *more = pp > 1 && slots > 1 ? arena_printf(arena, ",schedule=interleaved,slots=%d", slots) : "";
+    if (*row->cell[COLUMN_stages]) more = arena_printf(arena, "%s,stages=%s", more, row->cell[COLUMN_stages]);
+    const char *transport = is(row, COLUMN_transport, "alltoall") ? "blocks" : row->cell[COLUMN_transport];
+    const char *params = is(row, COLUMN_params, "fsdp") ? "fsdp" : "resident";
+    return arena_printf(arena, "pp=%d,dp=%d,ep=%s,microbatch=%d,recompute=%s,params=%s,capacity=1.25,transport=%s%s",
+                        pp, dp, row->cell[COLUMN_ep], microbatch, row->cell[COLUMN_recompute], params, transport, more);
+}
+
+// Without a pipeline rows of a microbatch cross beside work of the next, so half of the first's and of the last's
+// do not.
+static double hidden_rows(const Row *row, int pp, int dp, int microbatch) {
+    double sequences = number(row, COLUMN_batch);
+    double rounds = sequences > 0 ? fmax(sequences / ((double)dp * microbatch), 1) : 16;
+    return number(row, COLUMN_rows_hidden) * (pp > 1 ? 1 : 1 - 1 / rounds);
+}
+
 static Status predict(Bench *bench, Arena *arena, Row *row) {
-    int pp = (int)fmax(number(row, COLUMN_pp), 1), slots = (int)fmax(number(row, COLUMN_slots), 1);
-    int gpus = atoi(row->cell[COLUMN_gpus]), microbatch = (int)fmax(number(row, COLUMN_microbatch), 1);
-    bool fsdp = is(row, COLUMN_params, "fsdp"), megatron = !strncmp(row->cell[COLUMN_stack], "megatron", 8);
+    int pp = (int)fmax(number(row, COLUMN_pp), 1), microbatch = (int)fmax(number(row, COLUMN_microbatch), 1);
+    int gpus = atoi(row->cell[COLUMN_gpus]), dp = gpus / pp;
     if (gpus < 1 || gpus % pp)
         return status_fail(ERR_FORMAT, "line %d: gpus must be a multiple of pp", row->line);
-    const char *interleaved = pp > 1 && slots > 1 ? arena_printf(arena, ",schedule=interleaved,slots=%d", slots) : "";
+    bool megatron = !strncmp(row->cell[COLUMN_stack], "megatron", 8);
+    CostStack *stack = ARENA_NEW(arena, CostStack);
+    *stack = megatron ? published_fused : published_apart;
+    stack->exchanged = number(row, COLUMN_reduce);
     BenchRun run = {
         .spec = row->cell[COLUMN_spec], .args = row->cell[COLUMN_args],
         .cluster = arena_printf(arena, "%sx%d", row->cell[COLUMN_gpu], gpus),
-        .layout = arena_printf(arena, "pp=%d,dp=%d,ep=%s,microbatch=%d,recompute=%s,params=%s,capacity=1.25,"
-                                      "transport=%s%s",
-                               pp, gpus / pp, row->cell[COLUMN_ep], microbatch, row->cell[COLUMN_recompute],
-                               fsdp ? "fsdp" : "resident", row->cell[COLUMN_transport], interleaved),
-        .stack = megatron ? &published_fused : &published_apart,
-        .narrow_wgrad = megatron,
+        .layout = layout_of(row, pp, dp, microbatch, arena),
+        .stack = stack,
+        .habits = habits_of(row, megatron),
         .precision = is(row, COLUMN_precision, "mxfp8") ? PRECISION_MXFP8 : PRECISION_BF16,
         .routing = is(row, COLUMN_routing, "uniform")  ? COST_UNIFORM
                    : is(row, COLUMN_routing, "random") ? COST_RANDOM
                                                        : COST_LEARNED,
         .sequences = (int64_t)number(row, COLUMN_batch),
         .sequence = (int32_t)number(row, COLUMN_sequence),
-        .rows_hidden = number(row, COLUMN_rows_hidden),
+        .rows_hidden = hidden_rows(row, pp, dp, microbatch),
         .params_hidden = number(row, COLUMN_params_hidden),
+        .sends_hidden = megatron ? 1 : 0, // interleaved: with work of the other microbatches
     };
     TRY(bench_predict(bench, &run, &row->result));
     row->raw = row->result.tokens_per_s;
@@ -146,17 +172,17 @@ static void fit_group(Table *t, uint32_t first) {
         logs += log(row->published / row->raw);
         n++;
     }
-    double factor = n ? exp(logs / n) : 1;
+    double scale = n ? exp(logs / n) : 1;
     for (uint32_t i = first; i < t->n; i++) {
-        if (same_group(&t->rows[i], &t->rows[first])) t->rows[i].predicted = t->rows[i].raw * factor;
+        if (same_group(&t->rows[i], &t->rows[first])) t->rows[i].scaled = t->rows[i].raw * scale;
     }
     if (n)
         printf("  %-22s %-6s %2d rows, %d fitted: %.2f\n", t->rows[first].cell[COLUMN_stack],
-               t->rows[first].cell[COLUMN_gpu], members, n, factor);
+               t->rows[first].cell[COLUMN_gpu], members, n, scale);
 }
 
 static void fit(Table *t) {
-    printf("factor of each stack and device (rows in turn: fitted, tested)\n");
+    printf("\nscale of each stack and device, of rows in turn fitted and tested\n");
     for (uint32_t i = 0; i < t->n; i++) {
         bool first = true;
         for (uint32_t k = 0; k < i && first; k++) first = !same_group(&t->rows[i], &t->rows[k]);
@@ -166,7 +192,7 @@ static void fit(Table *t) {
 
 /* Printing ------------------------------------------------------------------------------------- */
 
-static double error_of(const Row *row) { return fabs(row->predicted / row->published - 1); }
+static double error_of(const Row *row) { return fabs(row->raw / row->published - 1); }
 
 static int worst_first(const void *a, const void *b) {
     const Row *x = *(const Row *const *)a, *y = *(const Row *const *)b;
@@ -212,49 +238,78 @@ static void print_parts(const CostStep *s) {
     }
 }
 
-static void print_rows(Table *t, Use use, const char *title, Arena *arena) {
+static void print_rows(const Table *t, Arena *arena) {
     const Row **rows = ARENA_ARRAY(arena, const Row *, t->n);
-    double *errors = ARENA_ARRAY(arena, double, t->n);
-    int n = 0;
+    for (uint32_t i = 0; i < t->n; i++) rows[i] = &t->rows[i];
+    qsort(rows, t->n, sizeof *rows, worst_first);
+    printf("tokens/s of a device, predicted (nothing fitted) and published, worst first: the largest parts of a step; "
+           "why\n");
     for (uint32_t i = 0; i < t->n; i++) {
-        if (t->rows[i].use == use) rows[n++] = &t->rows[i];
-    }
-    qsort(rows, (size_t)n, sizeof *rows, worst_first);
-    printf("\n%s: tokens/s of a device, predicted and published, worst first\n", title);
-    for (int i = 0; i < n; i++) {
         const Row *r = rows[i];
         const char *gpus = arena_printf(arena, "%sx%s", r->cell[COLUMN_gpu], r->cell[COLUMN_gpus]),
                    *spec = arena_printf(arena, "%s %s", r->cell[COLUMN_spec], r->cell[COLUMN_args]);
-        printf("%+6.1f %% %7.0f %7.0f  %-21s %-9s %-23s %s\n         pp%s ep%s: ", 100 * (r->predicted / r->published - 1),
-               r->predicted, r->published, r->cell[COLUMN_stack], gpus, spec, r->cell[COLUMN_precision],
+        printf("%+6.1f %% %7.0f %7.0f  %-21s %-9s %-23s %s\n         pp%s ep%s: ", 100 * (r->raw / r->published - 1),
+               r->raw, r->published, r->cell[COLUMN_stack], gpus, spec, r->cell[COLUMN_precision],
                r->cell[COLUMN_pp], r->cell[COLUMN_ep]);
         print_parts(&r->result.step);
+        if (*r->cell[COLUMN_note]) printf("; %s", r->cell[COLUMN_note]);
         print_spread(t, r);
         printf("\n");
-        errors[i] = error_of(r);
-    }
-    if (n) {
-        double median = quantile(errors, n, 0.5), p90 = quantile(errors, n, 0.9);
-        printf("  %d rows: median error %.1f %%, 90th percentile %.1f %%\n", n, 100 * median, 100 * p90);
     }
 }
 
-// Pairs of rows of the use that are more than 5 % apart: is the faster one predicted to be?
-static void print_order(const Table *t, bool one_model) {
+// Which rows are counted, and what is predicted of them.
+typedef struct View {
+    const char *title;
+    uint8_t uses; // bits of Use
+    bool scaled;
+} View;
+
+static double seen(const View *view, const Row *row) { return view->scaled ? row->scaled : row->raw; }
+static bool counted(const View *view, const Row *row) { return view->uses >> row->use & 1; }
+
+// Pairs of rows that are more than 5 % apart: is the faster one predicted to be?
+static void print_order(const Table *t, const View *view, bool one_model) {
     int pairs = 0, right = 0;
     for (uint32_t i = 0; i < t->n; i++) {
         for (uint32_t k = i + 1; k < t->n; k++) {
             const Row *a = &t->rows[i], *b = &t->rows[k];
-            if (a->use != USE_TEST || b->use != USE_TEST || (one_model && !is(a, COLUMN_spec, b->cell[COLUMN_spec])))
+            if (!counted(view, a) || !counted(view, b) || (one_model && !is(a, COLUMN_spec, b->cell[COLUMN_spec])))
                 continue;
             double apart = a->published / b->published;
             if (apart < 1.05 && apart > 1 / 1.05) continue;
             pairs++;
-            right += (a->predicted > b->predicted) == (a->published > b->published);
+            right += (seen(view, a) > seen(view, b)) == (a->published > b->published);
         }
     }
-    if (pairs) printf("  %s: %d of %d pairs more than 5 %% apart in order (%.1f %%)\n",
-                      one_model ? "tested rows of one model" : "all tested rows", right, pairs, 100.0 * right / pairs);
+    if (pairs) printf("%s %.1f %% of %d%s", one_model ? "; pairs more than 5 % apart in order:" : ",",
+                      100.0 * right / pairs, pairs, one_model ? " within a model" : " of all");
+}
+
+static void print_view(const Table *t, const View *view, Arena *arena) {
+    double *errors = ARENA_ARRAY(arena, double, t->n);
+    int n = 0;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const Row *row = &t->rows[i];
+        if (counted(view, row)) errors[n++] = fabs(seen(view, row) / row->published - 1);
+    }
+    if (!n) return;
+    double median = quantile(errors, n, 0.5), p90 = quantile(errors, n, 0.9);
+    printf("  %-40s %3d rows: median error %.1f %%, 90th percentile %.1f %%", view->title, n, 100 * median, 100 * p90);
+    print_order(t, view, true);
+    print_order(t, view, false);
+    printf("\n");
+}
+
+static void print_views(const Table *t, Arena *arena) {
+    static const View views[] = {
+        { "nothing fitted, all", 1 << USE_FIT | 1 << USE_TEST | 1 << USE_ALONE, false },
+        { "nothing fitted, tested halves", 1 << USE_TEST, false },
+        { "nothing fitted, groups of less than four", 1 << USE_ALONE, false },
+        { "scaled, tested halves", 1 << USE_TEST, true },
+    };
+    printf("\nerrors\n");
+    for (int i = 0; i < COUNT_OF(views); i++) print_view(t, &views[i], arena);
 }
 
 static void print_floor(const Table *t, bool across, Arena *arena) {
@@ -285,11 +340,9 @@ int published_print(Bench *bench, const char *path) {
     }
     if (isatty(2)) fprintf(stderr, "\r%20s\r", "");
     if (status == OK) {
+        print_rows(&table, arena);
         fit(&table);
-        print_rows(&table, USE_TEST, "tested", arena);
-        print_order(&table, true);
-        print_order(&table, false);
-        print_rows(&table, USE_ALONE, "alone, in groups of less than four", arena);
+        print_views(&table, arena);
         printf("\nfloor\n");
         print_floor(&table, false, arena);
         print_floor(&table, true, arena);

@@ -21,10 +21,10 @@ typedef struct BenchRun {
     const char *layout;                // short form, microbatch included
     const CostStack *stack;
     uint8_t precision, routing;        // Precision, CostRouting
-    bool narrow_wgrad;                 // CostRun
+    uint8_t habits;                    // CostHabit
     int64_t sequences;                 // of a step; 0: 16 microbatches of every rank
     int32_t sequence;                  // 0: the spec's
-    double rows_hidden, params_hidden; // CostRun
+    double rows_hidden, params_hidden, sends_hidden; // CostRun
 } BenchRun;
 
 typedef struct BenchResult {

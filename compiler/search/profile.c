@@ -403,16 +403,16 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
 
 static bool is_eighth(const CostChoice *c, const CostKernel *k, bool head) {
     if (c->precision != PRECISION_MXFP8 || head || k->precision != PRECISION_BF16) return false;
-    if (k->class == COST_experts) return k->role != COST_WGRAD || c->narrow_wgrad;
+    if (k->class == COST_experts) return k->role != COST_WGRAD || c->habits & COST_NARROW_WGRAD;
     return k->class == COST_dense;
 }
 
-static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, double probe_groups) {
+static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, double probe_groups, bool whole) {
     CostKernel k = from->kernel;
     bool product = k.class == COST_dense || k.class == COST_experts;
     double groups = (k.class == COST_experts || from->rows == ROW_E) && probe_groups > 0 ? s->groups / probe_groups : 1;
     double grow = from->rows == ROW_R ? rows : from->rows == ROW_E ? groups : from->rows == ROW_NONE ? 1 : s->tokens;
-    if (from->trips > 1) grow = 1; // more pieces, not larger ones
+    if (from->trips > 1) grow = whole ? from->trips * s->tokens : 1; // else more pieces, not larger ones
     if (product) {
         if (k.role == COST_WGRAD) k.k *= grow;
         else k.m *= grow;
@@ -425,69 +425,120 @@ static CostKernel scaled(const PartKernel *from, const Scale *s, double rows, do
     return k;
 }
 
-// Rows that go by themselves are quantised before and dequantised after; in blocks only those that go to experts in
-// forward are. Parts of one size have it whatever the share of a round is.
+// Of one row as it crosses ranks. Rows that go by themselves are quantised before and dequantised after; in blocks
+// only those that go to experts in forward are.
+static double row_bytes(const CostChoice *c, CostPass pass, const CostKernel *k) {
+    bool there = k->remote == COST_PUTS && (pass == PASS_forward || pass == PASS_again);
+    bool eighth = c->precision == PRECISION_MXFP8 && !(c->habits & COST_WIDE_ROWS) &&
+                  (c->transport != TRANSPORT_BLOCKS || there);
+    return k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
+}
+
+// Parts of one size have it whatever the share of a round is.
 static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
                            const CostKernel *k, double share) {
-    bool blocks = c->transport == TRANSPORT_BLOCKS;
-    bool eighth = c->precision == PRECISION_MXFP8 &&
-                  (!blocks || (k->remote == COST_PUTS && (pass == PASS_forward || pass == PASS_again)));
-    double bytes = k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
     CostRows rows = { .tokens = s->n_tokens * share, .top_k = p->base.top_k, .experts = p->experts[part],
-                      .row_bytes = bytes, .load = s->load, .combine = k->remote == COST_GETS,
-                      .blocks = blocks, .whole = c->whole_blocks };
+                      .row_bytes = row_bytes(c, pass, k), .load = s->load, .combine = k->remote == COST_GETS,
+                      .blocks = c->transport == TRANSPORT_BLOCKS, .whole = c->whole_blocks };
     CostGroup group = { c->ep, 1 };
+    if (rows.blocks && c->habits & COST_ALL_TO_ALL)
+        return cost_collective_s(p->cluster, COLLECTIVE_all_to_all, group,
+                                 rows.tokens * rows.top_k * rows.row_bytes * rows.load);
     double seconds = cost_rows_s(p->cluster, group, &rows);
-    if (!blocks || !c->whole_blocks || share == 1) return seconds;
+    if (!rows.blocks || !c->whole_blocks || share == 1) return seconds;
     rows.load = 1;
     rows.tokens = s->n_tokens;
     return fmax(seconds, cost_rows_s(p->cluster, group, &rows));
 }
 
+// Blocks come in order of ranks and experts want rows by expert, so either end copies rows in memory: what has come
+// to a rank is read once and written for each of its experts, and the other way round. By an all-to-all of copies it
+// is two permutations of all of them.
+static double spread_s(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
+                       const CostKernel *k, double share) {
+    if (c->transport != TRANSPORT_BLOCKS || c->ep <= 1) return 0;
+    const CostDevice *d = &p->cluster->device;
+    double top_k = p->base.top_k, bytes = row_bytes(c, pass, k) * s->n_tokens * share * s->load;
+    bool copies = c->habits & COST_ALL_TO_ALL;
+    double moved = copies ? (1 + top_k) + 2 * top_k : cost_reached(p->experts[part], top_k, c->ep) + top_k;
+    return bytes * moved / (d->bytes_per_s * d->move) + (copies ? 2 : 1) * d->launch_s;
+}
+
 // Operands of an expert's wgrad have come in eight bits, or are left so by forward, and are widened for it.
 static double widen_s(const Profile *p, const CostChoice *c, const CostKernel *k) {
-    if (c->precision != PRECISION_MXFP8 || c->narrow_wgrad || k->class != COST_experts || k->role != COST_WGRAD) return 0;
+    bool narrow = c->precision != PRECISION_MXFP8 || c->habits & COST_NARROW_WGRAD;
+    if (narrow || k->class != COST_experts || k->role != COST_WGRAD) return 0;
     const CostDevice *d = &p->cluster->device;
     return 3 * (k->m + k->n) * k->k / (d->bytes_per_s * d->stream) + 2 * d->launch_s;
 }
 
+static uint8_t precision_of(const CostChoice *c, const CostKernel *k, bool head) {
+    if (is_eighth(c, k, head)) return PRECISION_MXFP8;
+    bool router = k->class == COST_dense && k->precision == PRECISION_FP32 && c->precision != PRECISION_FP32;
+    return router && c->habits & COST_SHORT_ROUTER ? PRECISION_BF16 : k->precision;
+}
+
 static double kernel_s(const Profile *p, const CostChoice *c, const Scale *s, const PartKernel *from,
-                       double probe_groups, double rows, bool eighth) {
-    CostKernel k = scaled(from, s, rows, probe_groups);
-    if (eighth) k.precision = PRECISION_MXFP8;
+                       double probe_groups, double rows, uint8_t precision) {
+    CostKernel k = scaled(from, s, rows, probe_groups, c->habits & COST_WHOLE_HEAD);
+    k.precision = precision;
     return cost_kernel_s(&p->cluster->device, &k) + widen_s(p, c, &k);
 }
 
 // What further rounds take of a kernel on rows of experts, or of one that moves them: less of it each, as often as there
 // are rounds; of forward in backward once more.
 static double add_further(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
-                          const PartKernel *from, bool eighth, CostPart *out) {
+                          const PartKernel *from, uint8_t precision, CostPart *out) {
     double seconds = 0;
-    if (from->rows == ROW_R) seconds = s->further * kernel_s(p, c, s, from, probe_groups, s->rows * s->each, eighth);
+    if (from->rows == ROW_R) seconds = s->further * kernel_s(p, c, s, from, probe_groups, s->rows * s->each, precision);
     if (from->pass == PASS_forward) out->s[PASS_again][from->kernel.class] += seconds;
     if (!from->kernel.remote) return seconds;
     double moved = s->further * rows_seconds(p, c, s, part, (CostPass)from->pass, &from->kernel, s->each);
+    double spread = s->further * spread_s(p, c, s, part, (CostPass)from->pass, &from->kernel, s->each);
     out->rows_s[from->pass] += moved;
-    if (from->pass == PASS_forward) out->rows_s[PASS_again] += moved;
+    out->s[from->pass][COST_move] += spread;
+    if (from->pass == PASS_forward) {
+        out->rows_s[PASS_again] += moved;
+        out->s[PASS_again][COST_move] += spread;
+    }
     return seconds;
+}
+
+// What Megatron Core's TEGroupedMLP does between and behind its products, beside what a fused kernel would. The first
+// product's result is clamped, gate and value by themselves, and put together again. Results of the second have
+// weight x bias added, by expert, and are put together; in fp32, then rounded, where weights come so with their rows.
+static void add_apart(const Profile *p, const CostChoice *c, int32_t part, double rows, CostPart *out) {
+    const CostDevice *d = &p->cluster->device;
+    bool wide = c->transport == TRANSPORT_BLOCKS && !(c->habits & COST_ALL_TO_ALL);
+    double width = p->base.width, rate = d->bytes_per_s * d->stream;
+    double inner = fmax(p->parameters[part].expert_other / p->experts[part] - width, 0); // biases of gate and value
+    double forward = inner * (4 + 4) + width * (wide ? 4 + 10 + 8 + 6 : 2 + 6 + 4);
+    double back = inner * (4 + 6) + width * (wide ? 6 + 6 + 4 + 12 + 12 : 6 + 6);
+    out->s[PASS_forward][COST_row] += rows * forward / rate + 6 * d->launch_s;
+    if (c->recompute != RECOMPUTE_NONE) out->s[PASS_again][COST_row] += rows * inner * (4 + 4) / rate + 3 * d->launch_s;
+    out->s[PASS_dgrad][COST_row] += rows * back / rate + 7 * d->launch_s;
 }
 
 static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
                        const PartKernel *from, CostPart *out) {
-    CostKernel k = scaled(from, s, s->rows, probe_groups);
-    bool head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base), eighth = is_eighth(c, &k, head);
-    double trips = from->trips > 1 ? from->trips * s->tokens : 1;
-    if (eighth) k.precision = PRECISION_MXFP8;
-    double seconds = trips * kernel_s(p, c, s, from, probe_groups, s->rows * s->first, eighth);
-    if (s->further > 0 && (from->rows == ROW_R || k.remote)) seconds += add_further(p, c, s, part, probe_groups, from, eighth, out);
+    bool whole = c->habits & COST_WHOLE_HEAD, head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base);
+    CostKernel k = scaled(from, s, s->rows, probe_groups, whole);
+    double trips = from->trips > 1 && !whole ? from->trips * s->tokens : 1;
+    k.precision = precision_of(c, &k, head);
+    double seconds = trips * kernel_s(p, c, s, from, probe_groups, s->rows * s->first, k.precision);
+    if (s->further > 0 && (from->rows == ROW_R || k.remote))
+        seconds += add_further(p, c, s, part, probe_groups, from, k.precision, out);
     if (from->packs) {
         out->packs_s += seconds;
         return;
     }
     out->s[from->pass][k.class] += seconds;
-    if (k.remote) out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
+    if (k.remote) {
+        out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
+        out->s[from->pass][COST_move] += spread_s(p, c, s, part, (CostPass)from->pass, &k, s->first);
+    }
     if (from->rows == ROW_R && s->rows > s->even)
-        out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, eighth);
+        out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, k.precision);
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&
                                                  k.role == COST_FORWARD);
     if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load : 1);
@@ -534,6 +585,8 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
     s.experts = c->ep > 1 ? (double)smallest_divisor((int32_t)all) / c->ep : 1;
     for (uint32_t i = 0; i < from->n_kernels; i++)
         add_kernel(p, c, &s, part, probe_groups, &from->kernels[i], out);
+    if (c->habits & COST_BIAS_APART && experts && p->parameters[part].expert_other > 0)
+        add_apart(p, c, part, s.rows * probe->rows, out);
     add_memory(from, c, &s, out);
     const CostPart *n = &p->parameters[part];
     out->dense_matrix = n->dense_matrix, out->dense_other = n->dense_other;
@@ -545,9 +598,8 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t bits[3];
     memcpy(bits, (double[]){ c->capacity, c->round, c->imbalance }, sizeof bits);
     uint64_t rooms = hash_mix(bits[0], bits[1], bits[2]);
-    uint64_t small = (uint64_t)c->precision << 32 | (uint64_t)c->recompute << 24 | (uint64_t)c->transport << 16 |
-                     (uint64_t)c->narrow_wgrad << 20 | (uint64_t)c->alone << 21 |
-                     (uint64_t)c->whole_blocks << 21 |
+    uint64_t small = (uint64_t)c->precision << 40 | (uint64_t)c->habits << 32 | (uint64_t)c->recompute << 24 |
+                     (uint64_t)c->alone << 21 | (uint64_t)c->whole_blocks << 20 | (uint64_t)c->transport << 16 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
     return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, rooms) &
            (p->cap_memo - 1);
@@ -557,7 +609,7 @@ static bool same_choice(const CostChoice *a, const CostChoice *b) {
     return a->microbatch == b->microbatch && a->ep == b->ep && a->precision == b->precision &&
            a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks &&
            a->params == b->params && a->expert_params == b->expert_params && a->routing == b->routing &&
-           a->narrow_wgrad == b->narrow_wgrad && a->alone == b->alone && a->capacity == b->capacity &&
+           a->habits == b->habits && a->alone == b->alone && a->capacity == b->capacity &&
            a->round == b->round && a->imbalance == b->imbalance;
 }
 

@@ -264,11 +264,98 @@ static void few_are_enough(void **state) {
     arena_destroy(arena);
 }
 
+static CostPart part_of(const CostProfile *p, int32_t part, CostChoice choice) {
+    CostPart out;
+    assert_true(p->part(p, part, &choice, &out));
+    return out;
+}
+
+static double seconds_of(const CostPart *part) {
+    double sum = 0;
+    for (int pass = 0; pass < N_COST_PASSES; pass++) {
+        sum += part->rows_s[pass];
+        for (int c = 0; c < N_COST_CLASSES; c++) sum += part->s[pass][c];
+    }
+    return sum;
+}
+
+// Buckets of gradients that are exchanged in every microbatch are cleared and added up as a whole; that is work of the
+// layer they are of, not of what follows the layers, and of experts it is less where ranks divide them.
+static void buckets_belong_to_layers(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("b300x8", &cluster, arena);
+    Model *m = load("olmo3moe_8l", "experts", "32");
+    CostProfile *p = profile_create(m, &cluster);
+    CostChoice kept = { .microbatch = 1, .ep = 2, .precision = PRECISION_BF16, .routing = COST_UNIFORM };
+    CostChoice kept_wide = kept, sharded = kept, sharded_wide = kept;
+    kept_wide.ep = sharded_wide.ep = 8;
+    sharded.params = sharded.expert_params = sharded_wide.params = sharded_wide.expert_params = PARAMS_FSDP;
+    int32_t layer = p->class_of[p->n_layers - 1], after = cost_part_after(p);
+    CostPart head = part_of(p, after, kept), head_sharded = part_of(p, after, sharded);
+    // its own bucket is cleared: of width x vocabulary, which takes a few of a hundred of its products
+    if (seconds_of(&head_sharded) > 1.05 * seconds_of(&head))
+        fail_msg("head: %g s, with fsdp %g s", seconds_of(&head), seconds_of(&head_sharded));
+    CostPart two = part_of(p, layer, kept), two_sharded = part_of(p, layer, sharded);
+    CostPart eight = part_of(p, layer, kept_wide), eight_sharded = part_of(p, layer, sharded_wide);
+    double more_of_two = seconds_of(&two_sharded) - seconds_of(&two);
+    double more_of_eight = seconds_of(&eight_sharded) - seconds_of(&eight);
+    if (!(more_of_two > 0 && more_of_eight < more_of_two / 2))
+        fail_msg("a layer's buckets: %g s of ep 2, %g s of ep 8", more_of_two, more_of_eight);
+    profile_destroy(p);
+    model_destroy(m);
+    arena_destroy(arena);
+}
+
+// What other stacks do takes longer or shorter, and is nothing where the model has none of it.
+static void habits_cost(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        uint8_t habits, precision;
+        bool head;
+        int sign; // of what it takes more
+    } cases[] = {
+        { "gpt_oss_20b", COST_BIAS_APART, PRECISION_BF16, false, 1 },
+        { "olmo3moe_8l", COST_BIAS_APART, PRECISION_BF16, false, 0 }, // experts have no biases
+        { "olmo3moe_8l", COST_ALL_TO_ALL, PRECISION_BF16, false, 1 },
+        { "olmo3moe_8l", COST_WIDE_ROWS, PRECISION_MXFP8, false, 1 },
+        { "olmo3moe_8l", COST_NARROW_WGRAD, PRECISION_MXFP8, false, -1 },
+        { "olmo3moe_8l", COST_SHORT_ROUTER, PRECISION_BF16, false, -1 },
+        { "olmo3moe_8l", COST_WHOLE_HEAD, PRECISION_BF16, true, -1 },
+        { "olmo3moe_8l", COST_WHOLE_HEAD, PRECISION_BF16, false, 0 },
+    };
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("b300x8", &cluster, arena);
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Model *m = load(cases[i].model, NULL, NULL);
+        CostProfile *p = profile_create(m, &cluster);
+        if (!p) fail_msg("%s: %s", cases[i].model, m->diag.message);
+        CostChoice choice = { .microbatch = 1, .ep = 8, .precision = cases[i].precision, .routing = COST_UNIFORM,
+                              .transport = TRANSPORT_BLOCKS };
+        int32_t which = cases[i].head ? cost_part_after(p) : p->class_of[p->n_layers - 1];
+        CostPart moec = part_of(p, which, choice);
+        choice.habits = cases[i].habits;
+        CostPart other = part_of(p, which, choice);
+        double more = seconds_of(&other) - seconds_of(&moec);
+        if ((more > 0) - (more < 0) != cases[i].sign)
+            fail_msg("%d of %s: %g s more", cases[i].habits, cases[i].model, more);
+        assert_true(fabs(other.flops / moec.flops - 1) < 1e-9);
+        profile_destroy(p);
+        model_destroy(m);
+    }
+    arena_destroy(arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_are_enough),
         cmocka_unit_test(flops),
         cmocka_unit_test(parts_add_up),
+        cmocka_unit_test(buckets_belong_to_layers),
+        cmocka_unit_test(habits_cost),
         cmocka_unit_test(memory),
         cmocka_unit_test(memory_of_stages),
         cmocka_unit_test(memory_of_one_layer),
