@@ -242,8 +242,7 @@ static void print_rows(const Table *t, Arena *arena) {
     const Row **rows = ARENA_ARRAY(arena, const Row *, t->n);
     for (uint32_t i = 0; i < t->n; i++) rows[i] = &t->rows[i];
     qsort(rows, t->n, sizeof *rows, worst_first);
-    printf("tokens/s of a device, predicted (nothing fitted) and published, worst first: the largest parts of a step; "
-           "why\n");
+    printf("tokens/s of a device, predicted (nothing fitted) and published, worst first; why\n");
     for (uint32_t i = 0; i < t->n; i++) {
         const Row *r = rows[i];
         const char *gpus = arena_printf(arena, "%sx%s", r->cell[COLUMN_gpu], r->cell[COLUMN_gpus]),
@@ -252,9 +251,9 @@ static void print_rows(const Table *t, Arena *arena) {
                r->raw, r->published, r->cell[COLUMN_stack], gpus, spec, r->cell[COLUMN_precision],
                r->cell[COLUMN_pp], r->cell[COLUMN_ep]);
         print_parts(&r->result.step);
-        if (*r->cell[COLUMN_note]) printf("; %s", r->cell[COLUMN_note]);
         print_spread(t, r);
         printf("\n");
+        if (*r->cell[COLUMN_note]) printf("         %s\n", r->cell[COLUMN_note]);
     }
 }
 
@@ -282,8 +281,8 @@ static void print_order(const Table *t, const View *view, bool one_model) {
             right += (seen(view, a) > seen(view, b)) == (a->published > b->published);
         }
     }
-    if (pairs) printf("%s %.1f %% of %d%s", one_model ? "; pairs more than 5 % apart in order:" : ",",
-                      100.0 * right / pairs, pairs, one_model ? " within a model" : " of all");
+    if (pairs) printf("  %5.1f %% of %4d", 100.0 * right / pairs, pairs);
+    else printf("  %15s", "-");
 }
 
 static void print_view(const Table *t, const View *view, Arena *arena) {
@@ -295,7 +294,7 @@ static void print_view(const Table *t, const View *view, Arena *arena) {
     }
     if (!n) return;
     double median = quantile(errors, n, 0.5), p90 = quantile(errors, n, 0.9);
-    printf("  %-40s %3d rows: median error %.1f %%, 90th percentile %.1f %%", view->title, n, 100 * median, 100 * p90);
+    printf("  %-36s %4d %6.1f %% %6.1f %%", view->title, n, 100 * median, 100 * p90);
     print_order(t, view, true);
     print_order(t, view, false);
     printf("\n");
@@ -305,10 +304,11 @@ static void print_views(const Table *t, Arena *arena) {
     static const View views[] = {
         { "nothing fitted, all", 1 << USE_FIT | 1 << USE_TEST | 1 << USE_ALONE, false },
         { "nothing fitted, tested halves", 1 << USE_TEST, false },
-        { "nothing fitted, groups of less than four", 1 << USE_ALONE, false },
+        { "nothing fitted, groups of under four", 1 << USE_ALONE, false },
         { "scaled, tested halves", 1 << USE_TEST, true },
     };
-    printf("\nerrors\n");
+    printf("\n%-38s %4s %8s %8s  %s\n%-38s %4s %8s %8s  %15s  %15s\n", "errors", "", "", "90th",
+           "pairs more than 5 % apart in order", "", "rows", "median", "percent.", "of one model", "of all");
     for (int i = 0; i < COUNT_OF(views); i++) print_view(t, &views[i], arena);
 }
 
