@@ -224,11 +224,11 @@ static Status make_kernel(Codegen *cg, const KernelDesc *desc, Hash hash, Arena 
     PlanKernel made = {.family = family_name[desc->family],
                        .hash = hash,
                        .flops = desc->flops,
-                       .bytes = desc->bytes,
-                       .shape = kernel_shape(desc)};
+                       .bytes = desc->bytes};
     made.entry = arena_printf(plan->arena, "%s_%.16s", made.family, hex);
     TRY(cg->cuda ? cuda_source(desc, plan->target, &made, scratch, source)
                  : cpu_source(desc, &made, scratch, source));
+    made.shape = kernel_shape(desc); // of what has a source
     TRY(reflect(cg->cuda, cg->prelude, text_cstr(source), made.entry, plan->arena, &made.args,
                 &made.n_args));
     if (!cg->cuda) add_launch(&made, source);
