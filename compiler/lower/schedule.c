@@ -14,6 +14,7 @@ typedef struct Scheduler {
     uint32_t *followers, *follower_first; // kernels that run after each, one entry a mention
     uint32_t *ready, n_ready, cap_ready;
     Meetings meetings;
+    int64_t *grows; bool *known;      // by kernel: growth, where nothing has changed it since
     uint8_t *reaches; uint32_t n_reaches; // by kernel: has it operands in sym? Others wait for no meeting
 } Scheduler;
 
@@ -197,7 +198,11 @@ typedef struct Rank {
 } Rank;
 
 static Rank rank_of(const Scheduler *s, uint32_t kernel) {
-    return (Rank){ kernel, is_due(s, kernel), phase_of(s->l, kernel), s->l->kernels[kernel].late, growth(s, kernel) };
+    if (!s->known[kernel]) {
+        s->grows[kernel] = growth(s, kernel);
+        s->known[kernel] = true;
+    }
+    return (Rank){ kernel, is_due(s, kernel), phase_of(s->l, kernel), s->l->kernels[kernel].late, s->grows[kernel] };
 }
 
 static bool is_before(const Rank *a, const Rank *b) {
@@ -233,7 +238,8 @@ static void run(Scheduler *s, uint32_t kernel, int32_t time) {
     meet_run(l, &s->meetings, kernel);
     for (uint32_t i = 0; i < k->n_binds; i++) {
         uint32_t b = k->binds[i].buffer;
-        if (k->binds[i].mode == OPERAND_READ) s->left[b]--;
+        bool last = k->binds[i].mode == OPERAND_READ && --s->left[b] == 1;
+        for (uint32_t r = s->reader_first[b]; last && r < s->reader_first[b + 1]; r++) s->known[s->readers[r]] = false;
         if (k->binds[i].mode != OPERAND_WRITE || !buffer_is_made(&l->buffers[b])) continue;
         for (uint32_t r = s->reader_first[b]; r < s->reader_first[b + 1]; r++)
             release(s, s->readers[r], kernel);
@@ -392,6 +398,8 @@ static bool check_made(Lower *l) {
 
 bool pass_schedule(Lower *l) {
     Scheduler s = { .l = l, .waits = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels) };
+    s.grows = ARENA_ARRAY(l->arena, int64_t, l->n_kernels);
+    s.known = ARENA_ARRAY(l->arena, bool, l->n_kernels);
     uint32_t *order = ARENA_ARRAY(l->arena, uint32_t, l->n_kernels);
     // Of each kernel one meeting may precede, and one may end the program, or a repeat.
     l->order = ARENA_ARRAY(l->arena, uint32_t, 2 * l->n_kernels + l->n_repeats + 1);
