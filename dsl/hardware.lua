@@ -366,7 +366,8 @@ function m.hardware(text)
   local links = { link_inside(at, node) }
   if n > node then
     local rate = at.network
-    local blocks = m.figure { value = at.net_blocks or 0.86 * rate, evidence = at.net_evidence or at.net_blocks and "same_gpu"
+    local blocks = m.figure { value = at.net_blocks or 0.86 * rate,
+                              evidence = at.net_evidence or at.net_blocks and "same_gpu"
                               or "same_generation", source = dep_net }
     links[2] = m.link { name = "network", size = n // node, rate = sheet(rate), latency = 10e-6, share = 0.85,
                         row_fixed = 40e-6, blocks_out = blocks, blocks_back = blocks }
