@@ -225,8 +225,10 @@ function m.link(fields) end
 ---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
 ---@field move? number|block|function|boolean|figure.fields share that moves of rows reach [0.5]
 ---@field adam? number|block|function|boolean|figure.fields share that the optimizer reaches [0.8]
----@field attention? block|function|boolean|curve.fields|false share of the bf16 peak by sequence length; none: half of reach
+---@field attention? block|function|boolean|curve.fields|false share of the peak by sequence length, heads of 128; none: half of reach
 ---@field attention_back? block|function|boolean|curve.fields|false of its backward
+---@field attention_narrow? number of heads of 128, time that all widths take, over time that grows with it [1]
+---@field attention_block? number n keys reach n / (n + block) of the curve; 0: the curve has it [128]
 ---@field contention? number|block|function|boolean|figure.fields how much slower compute is beside communication [1.2]
 ---@param fields? device.fields
 ---@return block

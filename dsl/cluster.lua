@@ -67,8 +67,12 @@ m.device = m.define("device", {
   { "stream", "number|figure", 0.8, doc = "share of bandwidth that row operations reach" },
   { "move", "number|figure", 0.5, doc = "share that moves of rows reach" },
   { "adam", "number|figure", 0.8, doc = "share that the optimizer reaches" },
-  { "attention", "curve", false, doc = "share of the bf16 peak by sequence length; none: half of reach" },
+  { "attention", "curve", false, doc = "share of the peak by sequence length, heads of 128; none: half of reach" },
   { "attention_back", "curve", false, doc = "of its backward" },
+  -- 1: heads of 64 reach two thirds (cuDNN on Blackwell, forward: 650 against 1000 TFLOP/s, Triton pull request 891)
+  { "attention_narrow", "number", 1,
+    doc = "of heads of 128, time that all widths take, over time that grows with it" },
+  { "attention_block", "number", 128, doc = "n keys reach n / (n + block) of the curve; 0: the curve has it" },
   { "contention", "number|figure", 1.2, doc = "how much slower compute is beside communication" },
 }, describes)
 

@@ -318,9 +318,16 @@ function machines.cpu()
     return m.products { peak = peak, reach = reach, depth = 32, tile = { 64, 32 }, experts = 0.9, experts_depth = 32,
                         evidence = "measured", source = "moec calibrate on the reference machine, one core" }
   end
+  local function shares(points)
+    return m.curve { points = points, evidence = "measured",
+                     source = "moec calibrate on the reference machine, one core" }
+  end
   return { name = "CPU core", arch = "cpu", units = 1, memory = here(8 * 2^30), bandwidth = here(9e9),
            launch = here(2e-6), stream = here(0.9), move = here(0.7), adam = here(0.9),
-           bf16 = products(233e9, 0.75), fp32 = products(117e9, 0.75), shared = 32768, contention = 1, sustained = 1 },
+           bf16 = products(233e9, 0.75), fp32 = products(117e9, 0.75), shared = 32768, contention = 1, sustained = 1,
+           attention = shares { { 64, 0.385 }, { 256, 0.61 }, { 1024, 0.79 }, { 4096, 0.855 } },
+           attention_back = shares { { 64, 0.325 }, { 256, 0.63 }, { 1024, 0.51 }, { 4096, 0.60 } },
+           attention_narrow = 0.12, attention_block = 0 },
          { node = 64, inside = "memory", rate = 9e9, latency = 20e-6, network = 1.25 * GB, evidence = "measured",
            rows = { 4e9, 4e9 }, row_evidence = "measured" }
 end

@@ -77,7 +77,9 @@ typedef struct CostDevice {
     double launch_s;          // of a kernel, beside others
     double stream, move, adam; // share of bytes_per_s: row programs, permuted rows, the optimizer
     CostMatmul matmul[PRECISION_MXFP8 + 1]; // by Precision; [PRECISION_OPEN] is unused
-    CostCurve attention[2];   // forward, backward: share of the bf16 peak by sequence length
+    CostCurve attention[2];   // forward, backward: share of the peak by sequence length, heads of 128
+    double attention_narrow;  // of their time, what does not grow with the width of heads, over what does
+    double attention_block;   // keys of a block: a sequence of n reaches n / (n + block) of the curve; 0: the curve has it
     double contention;        // how much slower compute runs beside communication, 1.1 .. 1.3
     uint8_t evidence[4];      // of bytes_per_s, launch_s, stream .. adam, contention
 } CostDevice;

@@ -149,14 +149,13 @@ static double product_kernel_s(const CostDevice *dev, const CostKernel *kernel) 
 
 /* All ------------------------------------------------------------------------------------------ */
 
-// Narrower heads than the curve's of 128 have more exponentials per product; of 64 they reach two thirds of it (cuDNN
-// on Blackwell, forward: 650 against 1000 TFLOP/s, Triton pull request 891). A window's products are made in blocks of
+// Narrower heads than the curve's of 128 have more exponentials per product; a window's products are made in blocks of
 // keys, whole ones at both of its ends.
-static double attention_shape(const CostKernel *kernel, double share) {
-    enum { CURVE_WIDTH = 2 * 128, BLOCK = 128 };
-    double width = kernel->groups > 0 ? kernel->k / kernel->groups : CURVE_WIDTH;
-    share *= fmin(2 / (1 + CURVE_WIDTH / width), 1);
-    return fmin(share * kernel->n / (kernel->n + BLOCK), 1);
+static double attention_shape(const CostDevice *dev, const CostKernel *kernel, double share) {
+    enum { CURVE_WIDTH = 2 * 128 };
+    double width = kernel->groups > 0 ? kernel->k / kernel->groups : CURVE_WIDTH, narrow = dev->attention_narrow;
+    share *= fmin((1 + narrow) / (1 + narrow * CURVE_WIDTH / width), 1);
+    return fmin(share * kernel->n / (kernel->n + dev->attention_block), 1);
 }
 
 static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
@@ -164,7 +163,7 @@ static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
     if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_BF16];
     double share = cost_curve(&dev->attention[kernel->role != COST_FORWARD], kernel->n);
     if (share <= 0) share = 0.5 * p->reach;
-    share = attention_shape(kernel, share);
+    share = attention_shape(dev, kernel, share);
     double traffic = kernel->bytes / (dev->bytes_per_s * dev->stream);
     return fmax(kernel->flops / (p->flop_per_s * share * dev->sustained), traffic) + dev->launch_s;
 }

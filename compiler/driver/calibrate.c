@@ -47,6 +47,18 @@ static void add_products(Text *out, const char *field, const CostMatmul *p) {
                 field, p->flop_per_s, p->reach, p->depth_k, p->tile_m, p->tile_n, p->experts, p->experts_depth_k);
 }
 
+static void add_attention(Text *out, const CostDevice *d) {
+    static const char *const fields[] = { "attention", "attention_back" };
+    if (!d->attention[0].n) return;
+    for (int back = 0; back < 2; back++) {
+        text_printf(out, "    %s = m.curve { evidence = \"measured\", source = source, points = {", fields[back]);
+        for (int i = 0; i < d->attention[back].n; i++)
+            text_printf(out, " { %.0f, %.3f },", d->attention[back].x[i], d->attention[back].y[i]);
+        text_add(out, " } },\n");
+    }
+    text_printf(out, "    attention_narrow = %.3f, attention_block = %.0f,\n", d->attention_narrow, d->attention_block);
+}
+
 static void add_curve(Text *out, const CostCurve *curve, const char *field) {
     if (!curve->n) return;
     text_printf(out, "      %s = { m.curve { ranks = %d, evidence = \"measured\", points = {\n       ", field, curve->ranks);
@@ -94,6 +106,7 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
                 strcmp(d->arch, "cpu") ? 1 << 30 : 64 << 20);
     add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
     add_products(out, "fp32", &d->matmul[PRECISION_FP32]);
+    add_attention(out, d);
     text_add(out, "  },\n  links = {\n");
     add_link(out, link);
     text_add(out, "  },\n}\n");
@@ -131,6 +144,11 @@ static void show(const CostDevice *d, const CostLink *link) {
     if (bf16->flop_per_s > 0) printf("\n");
     if (d->bytes_per_s > 0) printf("  memory     %.4g GB/s, %.0f %% of it by sums\n", d->bytes_per_s / 1e9, 100 * d->stream);
     if (d->launch_s > 0) printf("  launch     %.2f us\n", d->launch_s * 1e6);
+    const CostCurve *at = d->attention;
+    if (at[0].n)
+        printf("  attention  %.0f to %.0f %% of the peak at lengths %.0f to %.0f, backward %.0f to %.0f %%\n",
+               100 * at[0].y[0], 100 * at[0].y[at[0].n - 1], at[0].x[0], at[0].x[at[0].n - 1], 100 * at[1].y[0],
+               100 * at[1].y[at[1].n - 1]);
     if (link->size <= 1) return;
     printf("  ranks      %d: up to %.4g GB/s, %.1f us; rows %.4g GB/s out, %.4g back\n", link->size,
            link->bytes_per_s / 1e9, link->latency_s * 1e6, link->row_bytes_per_s[0] / 1e9,
@@ -171,8 +189,8 @@ static void clear_line(const Calibrate *c) {
 static Status calibrate(Calibrate *c, Arena *arena) {
     int ranks = c->comm->n_ranks;
     if (!c->threads && ranks > 1) c->threads = (int)max_i64(sysconf(_SC_NPROCESSORS_ONLN) / ranks, 1);
-    MeasureOptions options = { .device = c->device, .threads = c->threads, .seconds = c->seconds, .pulse = pulse,
-                               .user = c };
+    MeasureOptions options = { .device = c->device, .threads = c->threads, .seconds = c->seconds,
+                               .alone = ranks == 1 && c->threads == 1, .pulse = pulse, .user = c };
     CostDevice device = { 0 };
     CostLink link = { .size = 1 };
     bool written = false;

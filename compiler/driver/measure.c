@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "compiler/kernel/kernel.h"
 #include "runtime/device/device.h"
@@ -22,7 +23,7 @@ typedef struct Lab {
 // Launched for some time: seconds of one launch at its best, in the first half of the time and in the last.
 typedef struct Timing { double best, first, last; } Timing;
 
-enum { MOST_ARGS = 8, MOST_SLICES = 64 };
+enum { MOST_ARGS = 10, MOST_SLICES = 64 };
 typedef struct Work {
     const char *what;
     KernelDesc desc;
@@ -88,6 +89,7 @@ static Status allocate(Lab *lab, const Work *work, void **args, int64_t *bytes, 
         TRY(lab->device->api->alloc(lab->device, bytes[i], false, "an operand", &args[i]));
         ++*n;
         uint8_t *host = memory_alloc((size_t)bytes[i]);
+        memset(host, 0, (size_t)bytes[i]);
         if (!strcmp(arg->name, "offsets")) fill_offsets(work, host);
         else fill_numbers(host, bytes[i], (Dtype)arg->dtype);
         Status status = lab->device->api->copy_in(lab->device, args[i], host, bytes[i]);
@@ -98,12 +100,20 @@ static Status allocate(Lab *lab, const Work *work, void **args, int64_t *bytes, 
     return OK;
 }
 
+// Of one thread its own time counts, not what others do on its core meanwhile.
+static double clock_s(const Lab *lab) {
+    struct timespec t;
+    if (!lab->options->alone || !lab->device->api->on_host || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t))
+        return time_seconds();
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static Status launches(Lab *lab, const Work *work, void *const *args, int64_t n, double *seconds) {
-    double start = time_seconds();
+    double start = clock_s(lab);
     for (int64_t i = 0; i < n; i++)
         TRY(lab->device->api->launch(lab->device, &lab->kernels[work->kernel], args, NULL));
     TRY(lab->device->api->synchronize(lab->device));
-    *seconds = time_seconds() - start;
+    *seconds = clock_s(lab) - start;
     return OK;
 }
 
@@ -165,6 +175,23 @@ static Work product_work(const char *what, uint8_t precision, int64_t rows, int3
     return work;
 }
 
+enum { WIDTH_CPU = 64, WIDTH_GPU = 128 }; // of heads
+
+// Causal, of one sequence.
+static Work attention_work(const char *what, bool back, uint8_t precision, int32_t sequence, int32_t heads, int32_t width) {
+    Dtype narrow = precision == PRECISION_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    Work work = { .what = what,
+                  .desc = { .family = back ? FAMILY_ATTEND_GRAD : FAMILY_ATTEND, .rows = sequence, .sequence = sequence,
+                            .heads = heads, .kv_heads = heads, .qk = width, .v = width, .causal = true,
+                            .scale = 1 / sqrtf((float)width), .precision = precision, .x = narrow, .g = narrow,
+                            .y = narrow } };
+    static const char *const rows[] = { "q", "k", "v", "y", "g", "dq", "dk", "dv" };
+    for (int i = 0; i < (back ? 8 : 4); i++) bind(&work, rows[i], (int64_t)sequence * heads * width * 4);
+    bind(&work, "lse", (int64_t)sequence * heads * 4);
+    bind(&work, "segments", (int64_t)sequence * 4);
+    return work;
+}
+
 static Work reduce_work(int64_t n) {
     Work work = { .what = "memory", .desc = { .family = FAMILY_REDUCE, .ranks = 2, .n = n } };
     bind(&work, "parts", 2 * n * 4);
@@ -185,7 +212,10 @@ static Work launch_work(void) {
     return work;
 }
 
-enum { BF16_LARGE, BF16_SHORT, BF16_EXPERTS, FP32_LARGE, FP32_SHORT, FP32_EXPERTS, SUM, REDUCE, LAUNCH, N_WORKS };
+enum { LENGTHS = 4 /* of sequences */ };
+enum { BF16_LARGE, BF16_SHORT, BF16_EXPERTS, FP32_LARGE, FP32_SHORT, FP32_EXPERTS, SUM, REDUCE, LAUNCH,
+       ATTENTION, // [LENGTHS][forward, backward][bf16, fp32]
+       OTHER_HEADS = ATTENTION + 4 * LENGTHS, N_WORKS };
 
 static bool was_run(const Work *work) {
     return work->t.best > 0;
@@ -215,6 +245,20 @@ static CostMatmul products(const Work *large, const Work *brief, const Work *exp
     return p;
 }
 
+// The same number of rows of heads at every length. The last work has heads of the other width.
+static void make_attention(bool on_host, bool is_virtual, Work *works) {
+    static const int32_t host[LENGTHS] = { 64, 256, 1024, 2048 }, gpu[LENGTHS] = { 512, 2048, 4096, 8192 };
+    static const char *const what[] = { "attention", "attention, backward" };
+    int32_t width = on_host ? WIDTH_CPU : WIDTH_GPU, other = WIDTH_CPU + WIDTH_GPU - width;
+    for (int i = 0; i < LENGTHS; i++) {
+        int32_t s = is_virtual ? 32 << i : on_host ? host[i] : gpu[i];
+        int32_t heads = (is_virtual ? 256 : on_host ? host[LENGTHS - 1] : 32 * gpu[LENGTHS - 1]) / s;
+        for (int k = 0; k < 4; k++)
+            works[4 * i + k] = attention_work(what[k / 2], k / 2, k % 2 ? PRECISION_FP32 : PRECISION_BF16, s, heads, width);
+        if (i == 2) works[4 * LENGTHS] = attention_work("other heads", false, PRECISION_BF16, s, heads, other);
+    }
+}
+
 // Large ones; on a virtual GPU, whose times say nothing of a real one, small.
 static void make_works(bool on_host, bool is_virtual, Work *works) {
     int64_t rows = is_virtual ? 64 : on_host ? 512 : 8192, n = is_virtual ? 128 : on_host ? 1024 : 8192;
@@ -230,6 +274,37 @@ static void make_works(bool on_host, bool is_virtual, Work *works) {
     works[SUM] = sum_work(numbers);
     works[REDUCE] = reduce_work(numbers / 2);
     works[LAUNCH] = launch_work();
+    make_attention(on_host, is_virtual, works + ATTENTION);
+}
+
+// FLOP/s as compiler/model/count.c counts them: half of all pairs, two products forward, five backward.
+static double attention_rate(const Work *work) {
+    const KernelDesc *d = &work->desc;
+    double pairs = (double)d->rows * (double)d->sequence / 2 * d->heads;
+    return pairs * 2 * (d->family == FAMILY_ATTEND ? 2 : 5) * d->qk / work->t.first;
+}
+
+// Share of the peak by length, at heads of 128: on a CPU the mean of both precisions, whose peaks and kernels are alike
+// there; on a GPU, whose fp32 kernels are others, of bf16. What narrower heads lose is measured with two widths.
+static void evaluate_attention(const Work *works, bool on_host, CostDevice *out) {
+    const Work *of = works + ATTENTION;
+    double peaks[2] = { out->matmul[PRECISION_BF16].flop_per_s, out->matmul[PRECISION_FP32].flop_per_s };
+    if (!was_run(&works[OTHER_HEADS])) return;
+    double ratio = attention_rate(&of[4 * 2]) / attention_rate(&works[OTHER_HEADS]);
+    if (!on_host) ratio = 1 / ratio; // 64 over 128
+    out->attention_narrow = ratio < 1 ? fmin((1 - ratio) / fmax(2 * ratio - 1, 0.1), 2) : 0;
+    double to_128 = on_host ? (1 + 2 * out->attention_narrow) / (1 + out->attention_narrow) : 1;
+    for (int back = 0; back < 2; back++) {
+        CostCurve *curve = &out->attention[back];
+        *curve = (CostCurve){ .n = LENGTHS, .evidence = EVIDENCE_measured };
+        for (int i = 0; i < LENGTHS; i++) {
+            const Work *two = &of[4 * i + 2 * back];
+            double bf16 = attention_rate(&two[0]) / peaks[0], fp32 = attention_rate(&two[1]) / peaks[1];
+            curve->x[i] = (double)two->desc.sequence;
+            curve->y[i] = fmin((on_host ? sqrt(bf16 * fp32) : bf16) * to_128, 1);
+        }
+    }
+    out->attention_block = 0; // short lengths are in the curve
 }
 
 // Figures of what has been run.
@@ -252,6 +327,7 @@ static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
     }
     out->matmul[PRECISION_BF16] = products(&works[BF16_LARGE], &works[BF16_SHORT], &works[BF16_EXPERTS], on_host);
     out->matmul[PRECISION_FP32] = products(&works[FP32_LARGE], &works[FP32_SHORT], &works[FP32_EXPERTS], on_host);
+    evaluate_attention(works, on_host, out);
     if (was_run(&works[BF16_LARGE])) out->sustained = fmin(works[BF16_LARGE].t.first / works[BF16_LARGE].t.last, 1);
 }
 

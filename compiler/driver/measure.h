@@ -13,13 +13,14 @@ typedef struct MeasureOptions {
     const char *device;  // "cpu", "cuda", ..
     int threads;         // of a CPU; 0: all cores
     double seconds;      // for each figure
+    bool alone;          // one thread of one process: what else runs on its core is not counted
     // Called before each figure and now and then; ERR_INTERRUPTED ends it.
     Status (*pulse)(void *user, const char *what);
     void *user;
 } MeasureOptions;
 
 // Fills name, arch, units, memory and what can be timed: peaks (the best second of large products), reach and
-// depth, what remains of it under load that lasts, products of experts, memory, launches. Where it is interrupted
+// depth, what remains of it under load that lasts, products of experts, memory, launches, attention. Where it is interrupted
 // figures that it had no time for are 0. Texts live in `arena`.
 Status measure_device(const MeasureOptions *options, Arena *arena, CostDevice *out);
 // All ranks call it, of a mesh whose only axis is ep: collectives and rows. The link joins them.

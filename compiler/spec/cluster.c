@@ -152,6 +152,8 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
         else lua_pop(L, 1);
     }
     if (!out->attention[1].n) out->attention[1] = out->attention[0];
+    out->attention_narrow = number(S, block, "attention_narrow", 0, -1, NULL);
+    out->attention_block = number(S, block, "attention_block", 0, -1, NULL);
 }
 
 static void read_curves(Spec *S, int block, CostCollective what, CostLink *out) {

@@ -39,6 +39,19 @@ static void calibrated(void **state) {
                      .flops = 0x1p28, .bytes = 3 * 0x1p20 };
     double s = cost_kernel_s(&c.device, &k);
     assert_true(s >= k.flops / c.device.matmul[PRECISION_FP32].flop_per_s && isfinite(s));
+    // Attention is measured by length, and the model says of a length that was measured what was measured.
+    for (int back = 0; back < 2; back++) {
+        const CostCurve *curve = &c.device.attention[back];
+        assert_int_equal(curve->n, 4);
+        assert_int_equal(curve->evidence, EVIDENCE_measured);
+        k = (CostKernel){ .class = COST_attention, .precision = PRECISION_BF16, .role = back ? COST_DGRAD : COST_FORWARD,
+                          .n = curve->x[2], .groups = 1, .k = 2 * 128, .flops = 0x1p40 };
+        double wanted = k.flops / (c.device.matmul[PRECISION_BF16].flop_per_s * curve->y[2] * c.device.sustained);
+        assert_true(fabs(cost_kernel_s(&c.device, &k) / wanted - 1) < 1e-3);
+        k.k = 2 * 64;
+        double narrow = (1 + 2 * c.device.attention_narrow) / (1 + c.device.attention_narrow);
+        assert_true(fabs(cost_kernel_s(&c.device, &k) / (wanted * narrow) - 1) < 1e-3);
+    }
     arena_destroy(arena);
     text_finish(&error);
     // Its own file it writes again; one that somebody has changed, or that is another's, it does not.
