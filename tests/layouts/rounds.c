@@ -3,44 +3,22 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-static int32_t owners[8 * 8]; // of every layer
 
 WorldJob rounds_job(const Rounds *c) {
     bool own = c->count != NULL;
-    WorldJob job = { .spec = own ? "experts.lua" : c->mode, .microbatch = own ? 1 : 2, .microbatches = 2,
-                     .steps = 3, .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true, .eval = true };
-    const char *const set[][2] = { { "mode", own ? c->mode : NULL }, { "count", c->count }, { "top_k", c->top_k },
-                                   { "sequence", c->sequence }, { "bias", c->bias } };
-    for (int i = 0; i < COUNT_OF(set); i++)
-        if (set[i][1]) job.args[job.n_args++] = (SpecArg){ set[i][0], set[i][1] };
-    job.precision = c->bf16 ? PRECISION_BF16 : PRECISION_OPEN;
-    if (c->bf16) job.args[job.n_args++] = (SpecArg){ "width", "70" }; // rows that lie in bf16
-    job.layout = layout_single();
-    job.layout.dp = c->dp;
-    job.layout.ep = c->ep;
+    WorldJob job = world_experts(&(WorldExperts){ .spec = own ? NULL : c->mode, .microbatch = own ? 1 : 2,
+                                        .mode = c->mode, .count = c->count, .top_k = c->top_k, .sequence = c->sequence,
+                                        .bias = c->bias, .dp = c->dp, .ep = c->ep, .turned = c->turned, .bf16 = c->bf16,
+                                        .recompute = c->recompute, .pp = c->pp, .schedule = c->schedule });
+    job.steps = 3;
+    job.eval = true;
     job.layout.capacity = INFINITY;
     job.layout.round = c->round;
-    job.layout.recompute = c->recompute;
     job.layout.params = job.layout.expert_params = c->fsdp ? PARAMS_FSDP : PARAMS_RESIDENT;
     if (c->node) {
         job.layout.transport = TRANSPORT_BLOCKS;
         job.layout.node = job.node_ranks = c->node;
     }
-    if (c->pp) {
-        bool chunks = c->schedule == SCHEDULE_INTERLEAVED;
-        job.args[job.n_args++] = (SpecArg){ "layers", chunks ? "4" : "2" };
-        job.layout.pp = c->pp;
-        job.layout.schedule = c->schedule;
-        job.layout.chunks = chunks ? 2 : 1;
-        job.microbatches = chunks ? 4 : 3;
-    }
-    if (!c->turned) return job;
-    int32_t experts = atoi(c->count);
-    for (int32_t i = 0; i < COUNT_OF(owners); i++) owners[i] = (i * 3 + i / experts + 1) % c->ep;
-    job.layout.placement = owners;
-    job.layout.experts = experts;
     return job;
 }
 

@@ -570,3 +570,34 @@ World *world_read(const char *path) {
     fclose(file);
     return world;
 }
+
+/* Jobs ------------------------------------------------------------------------------------------ */
+
+WorldJob world_experts(const WorldExperts *of) {
+    static int32_t owners[8 * 8]; // of every layer
+    WorldJob job = { .spec = of->spec ? of->spec : "experts.lua", .microbatch = of->microbatch, .microbatches = 2,
+                     .clip = 0.5, .lr = 3e-3, .decay = 0.1, .poison = true, .layout = layout_single() };
+    const char *const set[][2] = { { "mode", of->mode }, { "count", of->count }, { "top_k", of->top_k },
+                                   { "sequence", of->sequence }, { "bias", of->bias } };
+    for (int i = 0; i < COUNT_OF(set) && !of->spec; i++)
+        if (set[i][1]) job.args[job.n_args++] = (SpecArg){ set[i][0], set[i][1] };
+    job.precision = of->bf16 ? PRECISION_BF16 : PRECISION_OPEN;
+    if (of->bf16) job.args[job.n_args++] = (SpecArg){ "width", "70" }; // rows that lie in bf16
+    job.layout.dp = of->dp;
+    job.layout.ep = of->ep;
+    job.layout.recompute = of->recompute;
+    if (of->pp) {
+        bool chunks = of->schedule == SCHEDULE_INTERLEAVED;
+        job.args[job.n_args++] = (SpecArg){ "layers", chunks ? "4" : "2" };
+        job.layout.pp = of->pp;
+        job.layout.schedule = of->schedule;
+        job.layout.chunks = chunks ? 2 : 1;
+        job.microbatches = chunks ? 4 : 3;
+    }
+    if (!of->turned) return job;
+    int32_t experts = atoi(of->count);
+    for (int32_t i = 0; i < COUNT_OF(owners); i++) owners[i] = (i * 3 + i / experts + 1) % of->ep;
+    job.layout.placement = owners;
+    job.layout.experts = experts;
+    return job;
+}

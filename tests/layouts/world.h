@@ -37,6 +37,19 @@ typedef struct WorldJob {
     int spoil;                   // step (from 1) whose gradient is not finite on the last rank; 0: none
 } WorldJob;
 
+// What jobs of experts on other ranks have in common.
+typedef struct WorldExperts {
+    const char *spec;            // NULL: experts.lua, which alone takes these arguments but count:
+    const char *mode, *count, *top_k, *sequence, *bias;
+    int dp, ep, microbatch;
+    bool turned, bf16;           // turned: experts on other ranks than in order
+    uint8_t recompute;           // LayoutRecompute
+    int pp;                      // 0: 1
+    uint8_t schedule;            // LayoutSchedule
+} WorldExperts;
+// Two microbatches, with stages more; tails of rows hold NaN. Valid until the next call.
+WorldJob world_experts(const WorldExperts *of);
+
 typedef struct WorldParam {
     const char *name;
     bool is_state;
