@@ -72,7 +72,8 @@ KERNEL($threads) $entry(const $x_type *$left, const float *w,
         else
             copy_commit();
         const Stage_$entry *s = &stages[step % STAGES_$entry];
-#pragma unroll
+// ACROSS, all four at once would take all registers.
+#pragma unroll $across ? 1 : 4
         for (int k = 0; k < 16; k += 4) {
             float4 a[TM];
 #pragma unroll
