@@ -73,7 +73,7 @@ typedef struct DeviceApi {
     // recorded.
     Status (*copy_in)(Device *device, void *to, const void *from, int64_t bytes);
     Status (*copy_out)(Device *device, void *to, const void *from, int64_t bytes);
-    Status (*fill)(Device *device, void *at, uint32_t word, int64_t bytes); // a multiple of 4
+    Status (*fill)(Device *device, void *at, uint32_t word, int64_t bytes); // both multiples of 4
     // Compiles and loads every kernel of a plan; kernels[plan->n_kernels]. share: with other ranks
     // (jit.h); NULL: alone.
     Status (*load)(Device *device, const Plan *plan, DeviceProgress progress, void *user,

@@ -12,7 +12,10 @@ static int by_place(const void *left, const void *right) {
     return a->at != b->at ? (a->at > b->at ? 1 : -1) : (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
+// Devices fill whole words, at multiples of their size.
 static void add_gap(Exec *exec, Poison *poison, int64_t from, int64_t to) {
+    from = div_up(from, 4) * 4;
+    to = to / 4 * 4;
     if (to > from) *ARENA_PUSH(exec->arena, poison->gaps, poison->n, poison->cap) = (Gap){ from, to - from };
 }
 
