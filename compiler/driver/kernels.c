@@ -2,6 +2,8 @@
 // `moec kernels`: the kernels of a plan for other people's programs, and for a look at what the
 // compiler made of them. In DIR:
 //
+// (of every stage of a pipeline, in DIR/stage-N)
+//
 //   ENTRY.cu, ENTRY.ptx, ENTRY.cubin   source (compiles alone), code
 //   report.txt, report.json            registers, shared memory, spills, cost of compilation
 //   kernels.h                          launch shapes, parameters in order, a launch helper for each
@@ -48,7 +50,7 @@ static void find_extents(Kernels *k) {
         const PlanProgram *program = &plan->programs[p];
         for (uint32_t i = 0; i < program->n_instrs; i++) {
             const PlanInstr *instr = &program->instrs[i];
-            for (uint32_t a = 0; a < instr->n_operands; a++) {
+            for (uint32_t a = 0; a < instr->n_operands && instr->op == PLAN_launch; a++) {
                 const PlanOperand *operand = &program->operands[instr->operands + a];
                 int64_t bytes = operand->step ? operand->step
                                               : program->buffers[operand->buffer].bytes;
@@ -227,13 +229,19 @@ static Status write_kernels(Kernels *k) {
     return status;
 }
 
+// Stages of a pipeline have a folder each in DIR.
 static int lower_and_write(PlanArgs *args, Arena *arena) {
     StagePlans stages;
     int result = plan_args_lower(args, arena, &stages);
     if (result) return result;
-    Kernels kernels = { .plan = stages.plans[0], .arch = args->target + strlen("cuda:"),
-                        .dir = args->options->kernels_out, .arena = arena };
-    Status status = write_kernels(&kernels);
+    int32_t pp = stages.layout.pp;
+    const char *out = args->options->kernels_out;
+    Status status = OK;
+    for (int32_t stage = 0; status == OK && stage < pp; stage++) {
+        Kernels kernels = { .plan = stages.plans[stage], .arch = args->target + strlen("cuda:"),
+                            .dir = pp > 1 ? arena_printf(arena, "%s/stage-%d", out, stage) : out, .arena = arena };
+        status = write_kernels(&kernels);
+    }
     stage_plans_destroy(&stages);
     return status == OK ? 0 : driver_fail(status);
 }

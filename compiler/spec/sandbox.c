@@ -15,9 +15,8 @@ void sandbox_charge(Spec *S, int64_t steps) {
     if (S->steps + (int64_t)(S->churn >> 8) <= LIMIT_STEPS) return;
     fault_fatal(S,
                 &(Fault){ .plain = true,
-                          .hint = "a spec runs once, at compile time; does a loop never end, "
-                                  "or has the model too many layers to trace?" },
-                "the spec takes more than 20,000,000 steps");
+                          .hint = "a spec runs once, at compile time; is this loop meant to end?" },
+                "the spec ran for 20,000,000 steps without ending");
 }
 
 /* Missing names and refused writes ------------------------------------------------------------ */

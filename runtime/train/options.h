@@ -63,7 +63,7 @@ enum {
       FOR_FIXED | FOR_SPEC | FOR_PLANS,                                                                        \
       "tokens that a rank computes at once, unless the layout says; gradients of a step's "        \
       "microbatches add up; 0: about 2048")                                                        \
-    X(TEXT, layout, "train.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_CHANGE | FOR_SPEC | FOR_PLAN | FOR_SIMULATE, \
+    X(TEXT, layout, "train.layout", "--layout", "", 0, 0, "fields|FILE.lua", FOR_CHANGE | FOR_SPEC | FOR_PLANS, \
       "how the model lies on ranks: pp=2,dp=8,ep=4, or a file that returns m.layout "              \
       "(docs/layouts.md); none: on one")                                                           \
     X(CHOICE, precision, "train.precision", "--precision", "fp32", 0, 0, "fp32|bf16",              \

@@ -14,7 +14,10 @@ others=$(grep -vE '^(cu[A-Z]|vgpu[A-Z])' <<<"$shown" || true)
 for name in $(grep -oE 'X\(cu[A-Za-z0-9_]+' "$source/runtime/vgpu/cuda_calls.h" | cut -c3-) vgpuInit vgpuLastReport; do
     grep -qx "$name" <<<"$shown" || { echo "not exported: $name"; bad=1; }
 done
-if ldd "$library" | grep -iE 'cuda|nvidia|nvrtc'; then echo "needs a library of NVIDIA's"; bad=1; fi
+for file in "$library" "$2"/{moec,moec-run,moec-mpi.so,libmoec-nccl.so}; do
+    [[ -f $file ]] || continue
+    if ldd "$file" | grep -iE 'cuda|nvidia|nvrtc|libnccl'; then echo "$file needs a library of NVIDIA's"; bad=1; fi
+done
 
 compiler=$(command -v clang-19 || command -v gcc-12 || command -v cc)
 if ! echo '#include <cuda.h>' | "$compiler" -E -x c - >/dev/null 2>&1; then

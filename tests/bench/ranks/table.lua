@@ -69,6 +69,10 @@ local function line(ranks, name, layout, experts, slow, routing)
   if only and not title:find(only, 1, true) then return end
   local r = run(ranks, layout, experts, rate, routing)
   speed[title] = r.tokens_per_s
+  -- How many rows go where is known ahead unless routing is drawn or learned.
+  if (name == "fsdp" or routing == "uniform") and given(r, "_counted") ~= given(r, "_predicted") then
+    error(("%s: %.0f bytes given, %.0f planned"):format(title, given(r, "_counted"), given(r, "_predicted")))
+  end
   print(head:format(ranks, name, experts, slow and "slow" or "memory", routing, ("%.3f"):format(r.step_s),
     ("%.0f"):format(r.tokens_per_s), mib(given(r, "_counted")), mib(given(r, "_predicted")), mib(r.memory_predicted), mib(r.memory_touched)))
   io.stdout:flush()
