@@ -86,7 +86,7 @@ static void add_string(Text *out, const char *text) {
     text_add(out, "\"");
     for (; *text; text++) {
         if (*text == '"' || *text == '\\') text_add(out, "\\");
-        if (*text >= ' ') text_add_n(out, text, 1);
+        if ((unsigned char)*text >= ' ') text_add_n(out, text, 1); // of UTF-8 every byte
     }
     text_add(out, "\"");
 }

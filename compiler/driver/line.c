@@ -31,7 +31,7 @@ Status line_spec(Options *options, int command, int argc, char **argv, const cha
     int n;
     options->takes_spec_sets = true;
     TRY(options_parse(options, command, argc, argv, words, &n));
-    if (!n) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec %s", example);
+    if (!n || !words[0][0]) return status_fail(ERR_ARGUMENT, "no SPEC given\n  hint: moec %s", example);
     *spec = words[0];
     SpecArg *args = ARENA_ARRAY(options->arena, SpecArg, n);
     for (int i = 1; i < n; i++) {
@@ -50,7 +50,7 @@ Status line_word(Options *options, int command, int argc, char **argv, const cha
     const char **words = ARENA_ARRAY(options->arena, const char *, argc);
     int n;
     TRY(options_parse(options, command, argc, argv, words, &n));
-    *word = n ? words[0] : NULL;
+    *word = n && words[0][0] ? words[0] : NULL;
     return n < 2 ? OK : status_fail(ERR_ARGUMENT, "unexpected '%s' after %s", words[1], words[0]);
 }
 

@@ -167,7 +167,8 @@ Status measured_read(const char *path, Arena *arena, Measured *out) {
     Reading r = { .m = out, .arena = arena };
     Status status = OK;
     if (!trace)
-        status = status_fail(ERR_FORMAT, "%s:%d: expected a trace in JSON: %s", path, error.line, error.text);
+        status = status_fail(ERR_FORMAT, "%s:%d: expected a trace in JSON: %s\n"
+                             "  hint: 'moec train ... --trace FILE' makes such a trace", path, error.line, error.text);
     else status = read_events(events, &r);
     json_decref(trace);
     TRY(status);

@@ -24,7 +24,9 @@ static Status read_args(PlaceArgs *args, Options *options, int argc, char **argv
     args->cluster = line_text(options->cluster);
     args->out = line_text(options->placed_out);
     if (args->source && args->out) TRY(driver_lua_name("-o", args->out));
-    if (args->source) return driver_apart("-o", args->out, args->source);
+    const char *const needed[] = { args->source, args->layout, args->cluster };
+    for (int i = 0; args->source && i < COUNT_OF(needed); i++) TRY(driver_apart("-o", args->out, needed[i]));
+    if (args->source) return OK;
     return status_fail(ERR_ARGUMENT, "no RUN or file of loads given\n  hint: moec place runs/tiny");
 }
 

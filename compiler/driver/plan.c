@@ -164,10 +164,20 @@ static int lower_and_print(PlanArgs *args, Arena *arena) {
     return result;
 }
 
+// What is read is not written over, and a file that cannot be written is refused before anything takes time.
+static Status check_out(const PlanArgs *args) {
+    const char *out = line_text(args->options->plan_out);
+    if (!out) return OK;
+    TRY(driver_writable(out));
+    TRY(driver_apart("-o", out, args->spec));
+    return driver_apart("-o", out, args->layout);
+}
+
 int cmd_plan(int argc, char **argv) {
     Options *options = options_create();
     PlanArgs args;
     Status status = plan_args_read(&args, FOR_PLAN, options, argc, argv);
+    if (status == OK) status = check_out(&args);
     int result = status == OK ? lower_and_print(&args, options->arena) : driver_fail(status);
     options_destroy(options);
     return result;

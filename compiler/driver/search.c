@@ -19,7 +19,9 @@ static Status read_rooms(Arena *arena, const char *flag, LayoutField field, cons
     Layout layout = layout_single();
     char *words = arena_strdup(arena, text), *rest = NULL;
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
-        TRY(layout_set(&layout, arena, field, word));
+        if (layout_set(&layout, arena, field, word) != OK)
+            return status_fail(ERR_ARGUMENT, "%s has '%s', expected a number above 0, up to 1048576, or %s", flag, word,
+                               field == LAYOUT_capacity ? "dropless" : "whole");
         double value = field == LAYOUT_capacity ? layout.capacity : layout.round;
         int32_t same = 0;
         while (same < *n && out[same] != value) same++;
@@ -42,6 +44,9 @@ static Status read_precisions(HuntArgs *args, Arena *arena, const char *text) {
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         uint8_t precision = PRECISION_FP32, known = 0;
         while (precision <= PRECISION_MXFP8 && strcmp(hunt_precision[precision], word)) precision++;
+        if (!strcmp(word, "any"))
+            return status_fail(ERR_ARGUMENT, "--precision is '%s', expected a list of fp32|bf16|mxfp8, or any\n"
+                               "  hint: 'any' stands alone: it is all that the devices have", text);
         if (precision > PRECISION_MXFP8) {
             const char *meant = text_nearest(word, near, COUNT_OF(near));
             return status_fail(ERR_ARGUMENT, "--precision is '%s', expected a list of fp32|bf16|mxfp8, or any%s%s%s",
@@ -50,7 +55,9 @@ static Status read_precisions(HuntArgs *args, Arena *arena, const char *text) {
         while (known < args->n_precisions && args->precisions[known] != precision) known++;
         if (known == args->n_precisions) args->precisions[args->n_precisions++] = precision;
     }
-    return OK;
+    if (args->n_precisions) return OK;
+    return status_fail(ERR_ARGUMENT, "--precision is '%s', expected a list of fp32|bf16|mxfp8, or any\n"
+                       "  hint: --precision bf16,mxfp8", text);
 }
 
 static const char usual_rounds[] = "whole,1.25,2";
@@ -78,8 +85,9 @@ static Status read_args(HuntArgs *args, Options *options, int argc, char **argv)
     if (!args->out) return OK;
     TRY(driver_lua_name("-o", args->out));
     TRY(driver_writable(args->out));
-    TRY(driver_apart("-o", args->out, args->spec));
-    return driver_apart("-o", args->out, args->cluster);
+    const char *const needed[] = { args->spec, args->cluster, args->layout, line_text(options->recorded) };
+    for (int i = 0; i < COUNT_OF(needed); i++) TRY(driver_apart("-o", args->out, needed[i]));
+    return OK;
 }
 
 /* Interruptions -------------------------------------------------------------------------------------- */

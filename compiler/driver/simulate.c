@@ -319,8 +319,9 @@ static int simulate_args(Simulation *s) {
     s->times = line_text(o->times);
     if (o->load > 0 && o->load < 1)
         return driver_fail(status_fail(ERR_ARGUMENT, "--load is %g, expected at least 1: the busiest rank over the mean", o->load));
-    const char *const needed[] = { s->args.spec, s->times, line_text(o->cluster) };
+    const char *const needed[] = { s->args.spec, s->times, line_text(o->cluster), s->args.layout };
     Status apart = driver_apart("--svg", s->svg, s->trace);
+    if (apart == OK && s->svg) apart = driver_writable(s->svg);
     for (int i = 0; i < COUNT_OF(needed) && apart == OK; i++) {
         apart = driver_apart("--svg", s->svg, needed[i]);
         if (apart == OK) apart = driver_apart("--trace", s->trace, needed[i]);

@@ -98,9 +98,8 @@ static Status read_whole(LayoutField field, const char *text, int64_t least, int
 static Status read_power(LayoutField field, const char *text, int32_t *out) {
     int32_t value;
     char expected[48];
-    TRY(read_whole(field, text, 1, &value));
     snprintf(expected, sizeof expected, "a power of two from 1 to %lld", (long long)fields[field].most);
-    if (value & (value - 1)) return wrong_value(field, text, expected);
+    if (read_whole(field, text, 1, &value) != OK || (value & (value - 1))) return wrong_value(field, text, expected);
     *out = value;
     return OK;
 }

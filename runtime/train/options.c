@@ -193,11 +193,34 @@ static int find_flag(int command, const char *flag, size_t n) {
     return -1;
 }
 
+// An option by the last part of its path where its flag is a letter: --out is -o.
+static const char *flag_of_path(int command, const char *flag) {
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const char *dot = strrchr(option_info[i].path, '.');
+        if ((option_info[i].commands & command) && option_info[i].flag[1] != '-' && !strcmp(dot + 1, flag + 2))
+            return option_info[i].flag;
+    }
+    return NULL;
+}
+
+// "train, resume": the commands that have the flag; false: none has.
+static bool add_owners(const char *flag, Text *out) {
+    int owners = 0, n = 0;
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (!strcmp(option_info[i].flag, flag)) owners |= option_info[i].commands;
+    for (int k = 0; k < N_OPTION_COMMANDS; k++)
+        if (owners >> k & 1) text_printf(out, "%s%s", n++ ? ", " : "", command_names[k]);
+    return n;
+}
+
 static Status unknown_flag(int command, const char *flag) {
-    const char *words[N_OPTIONS + 1];
+    const char *words[N_OPTIONS + 2];
     int n = 0;
     bool letter = flag[1] != '-'; // then only letters are near
-    if (!letter) words[n++] = "--set";
+    if (!letter) {
+        words[n++] = "--set";
+        words[n++] = "--help";
+    }
     for (int i = 0; i < N_OPTIONS; i++) {
         if ((option_info[i].commands & command) && letter == (option_info[i].flag[1] != '-'))
             words[n++] = option_info[i].flag;
@@ -207,7 +230,16 @@ static Status unknown_flag(int command, const char *flag) {
                                "'moec train' to change it",
                                flag);
     }
-    const char *near = text_nearest(flag, words, n);
+    const char *near = letter ? NULL : flag_of_path(command, flag);
+    Text owners = { 0 };
+    Status status = OK;
+    if (!near && add_owners(flag, &owners))
+        status = status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: it is one of %s; 'moec %s --help' lists "
+                             "those of '%s'", flag, command_name(command), text_cstr(&owners), command_name(command),
+                             command_name(command));
+    text_finish(&owners);
+    if (status != OK) return status;
+    if (!near) near = text_nearest(flag, words, n);
     if (near)
         return status_fail(ERR_ARGUMENT, "unknown option '%s' of '%s'\n  hint: did you mean %s?",
                            flag, command_name(command), near);

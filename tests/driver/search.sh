@@ -44,7 +44,10 @@ refuse "did you mean --cluster" models/tiny.lua --clutser cpux4
 refuse "256 tokens are" models/tiny.lua --cluster cpux4 --tokens 100
 refuse "the cluster has 4" models/tiny.lua --cluster cpux4 --gpus 8
 refuse "did you mean 'fp32'?" models/tiny.lua --cluster cpux4 --precision fp64
-refuse "0, up to 1048576, or whole" models/tiny.lua --cluster cpux4 --round 1.25,none
+refuse "expected a list of fp32|bf16|mxfp8, or any" models/tiny.lua --cluster cpux4 --precision ,
+refuse "'any' stands alone" models/tiny.lua --cluster cpux4 --precision any,bf16
+refuse "no SPEC given" "" --cluster cpux4
+refuse "moec: error: --round has 'none', expected a number above 0, up to 1048576, or whole" models/tiny.lua --cluster cpux4 --round 1.25,none
 refuse "cannot open" models/tiny.lua --cluster cpux4 --load "$work/nothing.csv"
 refuse "no plan is in mxfp8" models/tiny.lua --cluster b300x4 --precision mxfp8 --planned
 refuse "is no multiple" models/tiny.lua --cluster cpux64 --tokens 1024
@@ -60,6 +63,7 @@ refuse "a name that ends in .lua" models/tiny.lua --cluster cpux4 -o "$work/best
 cp models/tiny.lua "$work/spec.lua"
 refuse "would overwrite" "$work/spec.lua" --cluster cpux4 -o "$work/../${work##*/}/spec.lua"
 cmp -s models/tiny.lua "$work/spec.lua" || fail "a spec is gone"
+refuse "would overwrite" models/tiny.lua --cluster cpux4 --layout "$work/best.lua" -o "$work/best.lua"
 
 # Nothing is too little to say what would fit; seconds are shown with digits that count.
 search --memory 1e-9 >"$work/c" 2>&1 || fail "search where nothing fits at all"

@@ -24,12 +24,12 @@ static void calibrated(void **state) {
         assert_true(RUN("calibrate", "-o", wrong[i]) != 0);
         assert_null(strstr(command_errors(), "products"));
     }
-    expect_exit(0, RUN("calibrate", "--seconds", "0.02", "--name", "this \"one\"", "-o", file));
+    expect_exit(0, RUN("calibrate", "--seconds", "0.02", "--name", "this \"\u00e9\"", "-o", file));
     Arena *arena = arena_create();
     Text error = { 0 };
     CostCluster c;
     if (!spec_load_cluster(file, arena, &c, &error)) fail_msg("%s", text_cstr(&error));
-    assert_string_equal(c.name, "this \"one\"");
+    assert_string_equal(c.name, "this \"\u00e9\"");
     assert_string_equal(c.device.arch, "cpu");
     assert_int_equal(cost_cluster_devices(&c), 1);
     assert_int_equal(c.device.evidence[0], EVIDENCE_measured);

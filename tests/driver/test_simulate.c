@@ -206,9 +206,15 @@ static void refused(void **state) {
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--times", empty));
     expect_error("has no step of a run\n  hint: 'moec train");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "-o", "x"));
-    expect_error("unknown option '-o' of 'simulate'\n  hint: 'moec simulate --help' lists them");
+    expect_error("unknown option '-o' of 'simulate'\n  hint: it is one of plan, ");
+    // What is read is not written over, and what cannot be written is refused before anything takes time.
+    char *fields = path_in(small.folder, "fields.lua");
+    write_file(fields, "return 1\n", 9);
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", fields, "--svg", fields));
+    expect_error("would overwrite");
     expect_exit(1, COMMAND(small.moec, "simulate", small.spec, "--svg", "/nowhere/a.svg"));
     expect_error("/nowhere");
+    assert_string_equal(command_output(), "");
 }
 
 int main(void) {

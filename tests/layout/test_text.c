@@ -106,7 +106,7 @@ static void refuses(void **state) {
         { "round=0", "layout: round is '0', expected a number above 0, up to 1048576, or whole" },
         { "round=dropless", "expected a number above 0, up to 1048576, or whole" },
         { "row_align=24", "layout: row_align is '24', expected a power of two from 1 to 128" },
-        { "row_align=256", "layout: row_align is '256', expected a whole number from 1 to 128" },
+        { "row_align=256", "layout: row_align is '256', expected a power of two from 1 to 128" },
         { "transport=row", "layout: transport is 'row', expected one of rows|blocks" },
     };
     Arena *arena = arena_create();

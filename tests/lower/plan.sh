@@ -55,4 +55,17 @@ refused "moec: error: no pass 'x' to dump" models/tiny.lua -d fx
 refused "hint: p precision, l loss, o rounds, r recompute, f fuse, d describe, c chunk, s schedule, a place" models/tiny.lua -d '?'
 refused "unexpected 'layers'" models/tiny.lua layers
 refused "models/none.lua" models/none.lua
+refused "no SPEC given" ""
+"$moec" plan models/tiny.lua -o "$scratch/none/tiny.plan" >"$scratch/out" 2>"$scratch/err"
+[[ $? == 1 && ! -s $scratch/out ]] || { echo "a plan that cannot be written is refused too late"; bad=1; }
+expect "cannot write" "$scratch/err"
+
+# What is read is not written over.
+cp models/tiny.lua "$scratch/spec.lua"
+refused "would overwrite" "$scratch/spec.lua" -o "$scratch/./spec.lua"
+cmp -s models/tiny.lua "$scratch/spec.lua" || { echo "a spec is gone"; bad=1; }
+echo 'return require "moec".layout { mesh = { "dp=2" } }' >"$scratch/layout.lua"
+cp "$scratch/layout.lua" "$scratch/before.lua"
+refused "would overwrite" models/tiny.lua --layout "$scratch/layout.lua" -o "$scratch/layout.lua"
+cmp -s "$scratch/before.lua" "$scratch/layout.lua" || { echo "a layout is gone"; bad=1; }
 exit $bad

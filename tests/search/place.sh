@@ -77,6 +77,7 @@ refused "--cluster b301x2 cannot be read" "$work/loads.csv" --ranks 4 --cluster 
 refused "--bytes-per-s is -1, expected 0 to" "$work/loads.csv" --bytes-per-s -1
 refused "a name that ends in .lua" "$work/loads.csv" --ranks 4 -o "$work/placed"
 cp "$work/loads.csv" "$work/loads.lua"
+refused "would overwrite" "$work/loads.csv" --ranks 2 --layout "$work/placed.lua" -o "$work/placed.lua"
 refused "would overwrite" "$work/loads.lua" --ranks 4 -o "$work/./loads.lua"
 refused "unexpected 'more' after" "$work/loads.csv" more
 refused "is not the folder of a run" "$work"
