@@ -9,9 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#include "runtime/jit/jit.h"
 
 typedef struct Case {
     int ep;
@@ -114,13 +111,8 @@ static void test_shared(void **state) {
 // Two virtual GPUs, whose kernels reach into each other's memory.
 static void test_gpus(void **state) {
     (void)state;
-    static const char device[] = "vgpu:sm_80", library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
-    int major, minor;
-    setenv("MOEC_VGPU_LIBRARY", library, 0);
-    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
-        print_message("skipped: %s and NVRTC are needed\n", library);
-        skip();
-    }
+    static const char device[] = "vgpu:sm_80";
+    world_needs_gpus();
     WorldJob job = job_of(&near[0]), other = alone(job);
     job.steps = other.steps = job.microbatches = 1;
     other.microbatches = 2;

@@ -6,9 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#include "runtime/jit/jit.h"
 
 typedef struct Case {
     int dp, ep;
@@ -142,13 +139,8 @@ static void test_drops(void **state) {
 // Two virtual GPUs, whose kernels reach into each other's memory.
 static void test_gpus(void **state) {
     (void)state;
-    static const char device[] = "vgpu:sm_80", library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
-    int major, minor;
-    setenv("MOEC_VGPU_LIBRARY", library, 0);
-    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
-        print_message("skipped: %s and NVRTC are needed\n", library);
-        skip();
-    }
+    static const char device[] = "vgpu:sm_80";
+    world_needs_gpus();
     static const Case two = { 2, 2, "experts.lua", "some", "6", "2", "5", "false", 1, true, false };
     WorldJob job = job_of(&two), single;
     job.steps = 2;

@@ -5,9 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#include "runtime/jit/jit.h"
 
 static const Rounds cases[] = {
     { 2, 2, 1, "learned", "4", "2", "7", "false", false, false },
@@ -57,13 +54,7 @@ static void test_gpus(void **state) {
     (void)state;
     static const Rounds two[] = { { 2, 2, 0.5, "some", "6", "2", "5", "false", true, false },
                                   { 2, 2, 0.5, "some", "6", "2", "5", "false", true, false, .node = 1 } };
-    static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
-    int major, minor;
-    setenv("MOEC_VGPU_LIBRARY", library, 0);
-    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
-        print_message("skipped: %s and NVRTC are needed\n", library);
-        skip();
-    }
+    world_needs_gpus();
     for (int i = 0; i < COUNT_OF(two); i++) on_gpus(&two[i]);
 }
 

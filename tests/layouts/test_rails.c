@@ -5,9 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-#include "runtime/jit/jit.h"
 
 static const Blocks cases[] = {
     { 4, 4, 2, "some", "8", "3", "5", "false", 1, 0, true, false },   // tokens without experts
@@ -64,8 +61,6 @@ static void test_plan(void **state) {
     plan_destroy(plan);
 }
 
-static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
-
 static void on_gpus(const Blocks *c, int steps) {
     WorldJob rows = blocks_job(c), job;
     rows.steps = steps;
@@ -90,12 +85,7 @@ static void on_gpus(const Blocks *c, int steps) {
 
 static void test_gpus(void **state) {
     (void)state;
-    int major, minor;
-    setenv("MOEC_VGPU_LIBRARY", library, 0);
-    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) != 0 || jit_cuda_compiler(&major, &minor) != OK) {
-        print_message("skipped: %s and NVRTC are needed\n", library);
-        skip();
-    }
+    world_needs_gpus();
     for (int i = 0; i < COUNT_OF(cases); i++) on_gpus(&cases[i], 1);
 }
 

@@ -5,6 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/jit/jit.h"
 
 enum { DEADLINE = 120 /* seconds */, SEED = 11 };
 
@@ -17,6 +20,15 @@ int world_setup(void **state) {
 int world_teardown(void **state) {
     (void)state;
     return 0;
+}
+
+void world_needs_gpus(void) {
+    static const char library[] = MOEC_BINARY_DIR "/libmoec-vgpu.so";
+    int major, minor;
+    setenv("MOEC_VGPU_LIBRARY", library, 0);
+    if (access(getenv("MOEC_VGPU_LIBRARY"), R_OK) == 0 && jit_cuda_compiler(&major, &minor) == OK) return;
+    print_message("skipped: %s and NVRTC are needed\n", library);
+    skip();
 }
 
 /* Data ----------------------------------------------------------------------------------------- */

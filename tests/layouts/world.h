@@ -102,6 +102,9 @@ void world_equal_bits(const World *a, const World *b);         // losses, gradie
 void world_save(const World *world, const char *path);
 World *world_read(const char *path);
 
+// Skips the test where the virtual GPU's library or NVRTC is missing; devices "vgpu:ARCH" are there afterwards.
+void world_needs_gpus(void);
+
 // The fixtures of a test program: a kernel cache of its own. world_caches is a group's setup.
 int world_setup(void **state);
 int world_teardown(void **state);
