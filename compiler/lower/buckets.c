@@ -3,8 +3,8 @@
 // in grads and moments. On many: in buckets (plan.h), of which a rank updates its shard.
 //
 // Whether kernels read a parameter as it is or only packed is known once kernels are described,
-// which needs no address: programs are lowered that far first, and dropped. So it is known which gradients
-// are done first: their buckets come first, and cross ranks first.
+// which needs no address: programs are lowered that far first, and dropped; where there is one only, it goes on from
+// there. So it is known which gradients are done first: their buckets come first, and cross ranks first.
 #include <stdlib.h>
 
 #include "compiler/lower/pass.h"
@@ -51,6 +51,7 @@ static bool run_trials(Lower *l, Trial *trials) {
         if (!l->options->programs[program]) continue;
         Lower here = *l;
         here.shared = &trial;
+        if (program == PROGRAM_STEP && l->shared->step) trial.step = model_copy(l->shared->step);
         here.trial = true;
         here.arena = arena_create();
         done = lower_start(&here, (Program)program) && lower_until_described(&here);
@@ -244,21 +245,44 @@ static void place_in_weights(Plan *plan, bool states) {
     }
 }
 
+static void place_after(Lower *l, const Trial *trials) {
+    place_in_buckets(l, trials);
+    place_direct(l->plan);
+    place_in_weights(l->plan, true);
+}
+
 bool lower_place_params(Lower *l) {
     Plan *plan = l->plan;
+    int n_programs = 0;
+    for (int program = 0; program < N_PROGRAMS; program++) n_programs += l->options->programs[program];
     for (uint32_t i = 0; i < plan->n_params; i++)
         plan->params[i].offset = plan->params[i].grad = -1;
     if (plan_ranks(plan) == 1) {
         place_in_weights(plan, false);
         plan->n_trained = plan->region_bytes[REGION_weights] / dtype_bytes(DTYPE_F32);
-    } else {
-        Trial *trials = ARENA_ARRAY(plan->arena, Trial, l->from->n_params);
-        if (!run_trials(l, trials)) return false;
-        place_in_buckets(l, trials);
-        place_direct(plan);
+        place_in_weights(plan, true);
+        return true;
     }
-    place_in_weights(plan, true);
+    l->unplaced = n_programs == 1;
+    if (l->unplaced) return true;
+    Trial *trials = ARENA_ARRAY(plan->arena, Trial, l->from->n_params);
+    if (!run_trials(l, trials)) return false;
+    place_after(l, trials);
     return true;
+}
+
+void lower_place_described(Lower *l) {
+    if (!l->unplaced) return;
+    Trial *trials = ARENA_ARRAY(l->arena, Trial, l->from->n_params);
+    note_kernels(l, trials);
+    place_after(l, trials);
+    l->unplaced = false;
+    for (uint32_t b = 0; b < l->n_buffers; b++) {
+        Buffer *buffer = &l->buffers[b];
+        int64_t offset;
+        if (buffer->kind != BUFFER_PARAM) continue;
+        buffer->region = (uint8_t)lower_param_place(l, lower_param(l, l->m->nodes[buffer->node].attr.index), &offset);
+    }
 }
 
 Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset) {

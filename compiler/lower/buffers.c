@@ -123,7 +123,7 @@ static void set_packed(Buffer *buffer, const Pack *pack) {
 
 static Region region_of_param(const Lower *l, uint32_t node) {
     int64_t offset;
-    if (l->trial) return REGION_weights;
+    if (l->trial || l->unplaced) return REGION_weights;
     return lower_param_place(l, lower_param(l, l->m->nodes[node].attr.index), &offset);
 }
 

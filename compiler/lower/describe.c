@@ -314,6 +314,7 @@ bool pass_describe(Lower *l) {
     if (lower_in_blocks(l)) blocks_describe(l);
     if (lower_align(l) > 1) pads_describe(l);
     lower_order_transfers(l);
+    if (!l->trial) lower_place_described(l);
     if (l->program == PROGRAM_STEP && !l->trial && !l->probe) describe_update(l);
     if (!l->trial) describe_sharded(l);
     describe_rounds(l);

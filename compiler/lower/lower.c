@@ -127,7 +127,8 @@ static bool is_topological(const Model *m) {
 
 // The graph of a program, of this stage; NULL: from->diag says why not.
 static Model *make_graph(Lower *l, Program program) {
-    Model *m = model_program(l->from, program);
+    bool have = program == PROGRAM_STEP && l->graph;
+    Model *m = have ? model_copy(l->graph) : model_program(l->from, program);
     if (!m || l->layout->pp == 1 || cut_program(l, m)) return m;
     model_destroy(m);
     return NULL;
@@ -234,6 +235,12 @@ static bool find_gradients(Lower *l) {
     return true;
 }
 
+static bool trains(const Plan *plan) {
+    for (uint32_t i = 0; i < plan->n_params; i++)
+        if (!plan->params[i].is_state) return true;
+    return false;
+}
+
 static bool lower_programs(Lower *l) {
     Plan *plan = l->plan;
     plan->model = arena_strdup(plan->arena, l->from->name ? l->from->name : "model");
@@ -245,7 +252,7 @@ static bool lower_programs(Lower *l) {
     plan->row_align = lower_align(l);
     if (l->layout->pp > 1) stages_survey(l);
     if (!find_gradients(l) || !emit_params(l)) return false;
-    if (l->options->programs[PROGRAM_STEP] && l->layout->pp > 1 && !plan->n_trained) {
+    if (l->options->programs[PROGRAM_STEP] && l->layout->pp > 1 && !trains(plan)) {
         lower_fail(l, 0, "stage %d of the pipeline trains no parameter", l->options->stage);
         diag_hint(l->from, "give it a layer: stages=... has one number for each");
         return false;
@@ -259,6 +266,7 @@ static bool lower_programs(Lower *l) {
         plan->programs[n - 1 - i] = plan->programs[i];
         plan->programs[i] = last;
     }
+    l->unplaced = false; // the one program has seen to it
     if (!emit_pack_program(l)) return false;
     plan->region_bytes[REGION_sym] = plan_window(plan) + plan_tables(plan);
     if (plan_check(plan) == OK) return true;
@@ -380,7 +388,7 @@ bool lower_probe(Model *model, const LowerOptions *options, const LowerProbe *pr
     Shared shared = { 0 };
     LowerOptions step = *options;
     step.programs[PROGRAM_STEP] = true;
-    Lower l = { .from = model, .options = &step, .shared = &shared, .arena = arena_create(), .probe = true };
+    Lower l = { .from = model, .options = &step, .shared = &shared, .arena = arena_create(), .probe = true, .graph = probe->graph };
     bool done = check_options(&l);
     if (done) {
         l.plan = plan_create();

@@ -53,6 +53,7 @@ typedef struct LowerProbe {
     void (*kernel)(void *user, const ProbeKernel *kernel);  // in order of time; of forward and backward
     void (*buffer)(void *user, const ProbeBuffer *buffer);  // of these
     void *user;
+    const Model *graph; // of model_program for the step, of this model with as many ranks; NULL: it is made here
 } LowerProbe;
 // One rank, or `layout` with pp = 1. False when refused, as above.
 bool lower_probe(Model *model, const LowerOptions *options, const LowerProbe *probe);

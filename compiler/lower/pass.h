@@ -241,7 +241,9 @@ typedef struct Lower {
     Gathered *gathered;
     uint32_t n_gathered, cap_gathered;
     bool probe; // microbatches are looked at only: no update
+    const Model *graph; // LowerProbe.graph
     bool trial; // kernels are described to see what they read: no addresses, no update
+    bool unplaced; // parameters have no addresses yet: what is described first says which
     int64_t totals_bytes, act_bytes, act_bound, sym_bytes;
     struct Shared *shared;
 } Lower;
@@ -521,6 +523,7 @@ void dump_place(const Lower *l, Text *out);
 /* buckets.c: where parameters lie */
 
 bool lower_place_params(Lower *l);
+void lower_place_described(Lower *l); // what that one has left (Lower.unplaced), once kernels are described
 // Where kernels read a parameter that they read as it is.
 Region lower_param_place(const Lower *l, const PlanParam *param, int64_t *offset);
 int32_t lower_bucket_ranks(const Lower *l, const PlanBucket *bucket);

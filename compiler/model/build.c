@@ -53,6 +53,40 @@ void model_destroy(Model *m) {
     if (m) arena_destroy(m->arena);
 }
 
+static void *copy_items(Arena *arena, const void *items, size_t bytes, size_t cap_bytes) {
+    return cap_bytes ? arena_grow(arena, (void *)(uintptr_t)items, bytes, cap_bytes) : NULL;
+}
+
+Model *model_copy(const Model *from) {
+    Arena *arena = arena_create();
+    Model *m = ARENA_NEW(arena, Model);
+    *m = *from;
+    m->arena = arena;
+#define COPY(items, n, cap)                                                                        \
+    m->items = copy_items(arena, from->items, sizeof *m->items * from->n, sizeof *m->items * from->cap)
+    COPY(nodes, n_nodes, cap_nodes);
+    COPY(args, n_args, cap_args);
+    COPY(cons, cap_cons, cap_cons);
+    COPY(names, n_names, cap_names);
+    COPY(name_slots, cap_name_slots, cap_name_slots);
+    COPY(constants, n_constants, cap_constants);
+    COPY(params, n_params, cap_params);
+    COPY(losses, n_losses, cap_losses);
+    COPY(metrics, n_metrics, cap_metrics);
+    COPY(updates, n_updates, cap_updates);
+    COPY(effects, n_effects, cap_effects);
+    COPY(records, n_records, cap_records);
+    COPY(files, n_files, cap_files);
+#undef COPY
+    for (uint32_t i = 0; i < m->n_names; i++) m->names[i] = arena_strdup(arena, from->names[i]);
+    for (uint32_t i = 0; i < m->n_files; i++) {
+        const SourceFile *file = &from->files[i];
+        m->files[i] = (SourceFile){ arena_strdup(arena, file->path), file->text ? arena_strdup(arena, file->text) : NULL };
+    }
+    m->name = arena_strdup(arena, from->name);
+    return m;
+}
+
 /* Names ---------------------------------------------------------------------------------------- */
 
 static uint32_t *name_slot(const Model *m, const char *name) {

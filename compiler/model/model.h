@@ -139,6 +139,7 @@ extern const char *const program_name[N_PROGRAMS];
 
 Model *model_create(void);
 void model_destroy(Model *m);                 // NULL is fine
+Model *model_copy(const Model *from);         // equal in everything, ids included; shares no memory
 uint32_t model_intern(Model *m, const char *name);        // 0 is ""
 static inline const char *model_name(const Model *m, uint32_t name) { return m->names[name]; }
 uint32_t model_add_file(Model *m, const char *path, const char *text); // for Loc.file

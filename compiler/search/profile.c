@@ -42,19 +42,21 @@ enum { KEYS = 2 * 3 * 2 * 4 * 2 }; // fp32 or bf16; recomputation; experts elsew
 
 typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
 
-// A model with fewer layers, or the model itself; and by class the layer of it that stands for the class.
-typedef struct Few { Model *model; int32_t *middle; } Few;
+// A model with fewer layers, or the model itself; and by class the layer of it that stands for the class. graphs: of its
+// step, one for each number of ranks that probes have (layout_of), made when first asked for.
+enum { GRAPHS = 2 * 2 /* experts elsewhere or here; anything gathered? */, MOST_MADE = 2 * (1 + GRAPHS) };
+typedef struct Few { Model *model; int32_t *middle; Model *graphs[GRAPHS]; } Few;
 
 typedef struct Profile {
     CostProfile base;
     Model *model;
     const CostCluster *cluster;
     Arena *arena;
-    bool owns;                  // what is probed: profile_on's does not
     bool whole;                 // probes are of all layers
     int32_t *class_of, *middle; // [layers]; [classes]: the middle one of its layers
     uint64_t *looks;            // [layers]: of all kernels of forward, where classes go by products
     Few few[2];                 // what is probed; [1] where dense parameters are gathered. No model: not made yet
+    Model *made[MOST_MADE]; int32_t n_made; // what of these is this profile's to destroy
     double *experts;            // [classes + 2]: of its layer
     CostPart *parameters;       // [classes + 2]: numbers, experts' of all ranks
     const char *target;
@@ -268,7 +270,7 @@ static void choose_few(Profile *p, int32_t near, Few *out) {
     }
     for (int32_t i = 0; i < n; i++) left += !without[i];
     Model *few = left < n ? model_without_layers(p->model, without) : NULL;
-    if (few) out->model = few;
+    if (few) out->model = p->made[p->n_made++] = few;
     else memcpy(out->middle, p->middle, sizeof *out->middle * (size_t)p->base.n_classes);
 }
 
@@ -276,7 +278,7 @@ static void choose_few(Profile *p, int32_t near, Few *out) {
 // many times a layer's (overlap.c).
 enum { NEAR = 3 };
 
-static const Few *few_for(Profile *p, const CostChoice *choice) {
+static Few *few_for(Profile *p, const CostChoice *choice) {
     bool ahead = choice->params && !choice->alone;
     Few *few = &p->few[ahead];
     if (few->model) return few;
@@ -305,6 +307,16 @@ static Layout layout_of(const Profile *p, const CostChoice *choice) {
     return layout;
 }
 
+// NULL: there is none, which lowering will say.
+static const Model *graph_for(Profile *p, Few *few, const CostChoice *choice, int32_t ranks) {
+    Model **graph = &few->graphs[(choice->ep > 1) * 2 + (choice->params || choice->expert_params)];
+    if (*graph) return *graph;
+    few->model->ranks = ranks;
+    *graph = model_program(few->model, PROGRAM_STEP);
+    if (*graph) p->made[p->n_made++] = *graph;
+    return *graph;
+}
+
 static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
     Layout layout = layout_of(p, choice);
     LowerOptions options = { .microbatch = 1,
@@ -313,8 +325,9 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
                              .precision = precision,
                              .recompute = layout.recompute,
                              .layout = &layout };
-    LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen };
-    const Few *few = few_for(p, choice);
+    Few *few = few_for(p, choice);
+    LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen,
+                         .graph = graph_for(p, few, choice, layout.dp) };
     *seen = (Seen){ .p = p, .few = few, .scratch = arena_create() };
     bool done = lower_probe(few->model, &options, &probe);
     if (!done && few->model != p->model) p->model->diag = few->model->diag;
@@ -705,7 +718,6 @@ static bool find_classes(Profile *p, bool whole) {
     }
     choose_middles(p);
     p->whole = whole;
-    p->owns = true;
     return true;
 }
 
@@ -781,7 +793,7 @@ CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) 
     p->arena = arena;
     p->cluster = cluster;
     p->base.user = p;
-    p->owns = false;
+    p->n_made = 0;
     p->memo = NULL;
     p->n_memo = p->cap_memo = 0;
     return &p->base;
@@ -790,7 +802,6 @@ CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) 
 void profile_destroy(CostProfile *profile) {
     if (!profile) return;
     Profile *p = profile->user;
-    for (int i = 0; i < 2 && p->owns; i++)
-        if (p->few[i].model != p->model) model_destroy(p->few[i].model);
+    while (p->n_made) model_destroy(p->made[--p->n_made]);
     arena_destroy(p->arena);
 }

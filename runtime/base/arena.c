@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas: a list of chunks, each filled from the front, freed together. Chunks double up to 1 MiB.
+// Arenas: a list of chunks, each filled from the front, freed together. Chunks double up to 1 MiB. What is given out is
+// zeroed then, about to be used, not when its chunk is made; something larger than a chunk comes zeroed from the system.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,7 +8,7 @@
 
 enum { ALIGN = 16, FIRST_CHUNK = 4096, LAST_CHUNK = 1 << 20 };
 
-typedef struct Chunk { struct Chunk *next; size_t used, cap; } Chunk; // bytes follow, from CHUNK_HEAD
+typedef struct Chunk { struct Chunk *next; size_t used, cap; bool zeroed; } Chunk; // bytes follow, from CHUNK_HEAD
 enum { CHUNK_HEAD = (sizeof(Chunk) + ALIGN - 1) / ALIGN * ALIGN };
 
 struct Arena { Chunk *chunks; size_t next_bytes, taken; Held held; };
@@ -35,29 +36,35 @@ void arena_destroy(Arena *arena) {
 }
 
 static Chunk *add_chunk(Arena *arena, size_t bytes) {
-    size_t cap = bytes > arena->next_bytes ? bytes : arena->next_bytes;
-    Chunk *chunk = calloc(1, CHUNK_HEAD + cap);
+    bool own = bytes > arena->next_bytes;
+    size_t cap = own ? bytes : arena->next_bytes;
+    Chunk *chunk = own ? calloc(1, CHUNK_HEAD + cap) : malloc(CHUNK_HEAD + cap);
     if (!chunk) memory_fail(bytes);
-    chunk->cap = cap;
-    chunk->next = arena->chunks;
+    *chunk = (Chunk){ .cap = cap, .next = arena->chunks, .zeroed = own };
     arena->chunks = chunk;
     arena->taken += CHUNK_HEAD + cap;
     if (arena->next_bytes < LAST_CHUNK) arena->next_bytes *= 2;
     return chunk;
 }
 
-void *arena_alloc(Arena *arena, size_t bytes) {
+// Of what is given out, the first `kept` bytes are written by the caller: only the rest is zeroed.
+static void *take(Arena *arena, size_t bytes, size_t kept) {
     if (bytes > SIZE_MAX / 2) memory_fail(bytes);
     bytes = bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
     Chunk *chunk = arena->chunks;
     if (!chunk || chunk->cap - chunk->used < bytes) chunk = add_chunk(arena, bytes);
-    void *at = (char *)chunk + CHUNK_HEAD + chunk->used;
+    char *at = (char *)chunk + CHUNK_HEAD + chunk->used;
     chunk->used += bytes;
+    if (!chunk->zeroed) memset(at + kept, 0, bytes - kept);
     return at;
 }
 
+void *arena_alloc(Arena *arena, size_t bytes) {
+    return take(arena, bytes, 0);
+}
+
 void *arena_grow(Arena *arena, void *old, size_t old_bytes, size_t new_bytes) {
-    void *at = arena_alloc(arena, new_bytes);
+    void *at = take(arena, new_bytes, old_bytes);
     if (old_bytes) memcpy(at, old, old_bytes);
     return at;
 }

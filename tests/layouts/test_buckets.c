@@ -3,6 +3,7 @@
 // of it, and each rule of the checker about buckets, shards and copies has edits that trip it.
 #include "tests/layouts/world.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -80,6 +81,43 @@ static void test_text(void **state) {
     assert_non_null(strstr(text_cstr(&text), "\nregion master "));
     text_finish(&text);
     plan_destroy(plan), plan_destroy(copy);
+}
+
+// Lines of the parameters and of the step, but for those of what all programs share: sources, inputs and metrics.
+static char *step_text(const WorldJob *job, bool eval, int stage, Arena *arena) {
+    WorldJob with = *job;
+    with.eval = eval;
+    Plan *plan = world_plan(&with, stage);
+    Text text = { 0 }, out = { 0 };
+    plan_print(plan, &text);
+    char *all = arena_strdup(arena, text_cstr(&text)), *rest = NULL;
+    bool step = false;
+    for (char *line = strtok_r(all, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        if (!strncmp(line, "program ", 8)) step = !strncmp(line + 8, "step", 4);
+        bool shared = strstr(line, " io+") || !(strncmp(line, "program ", 8) && strncmp(line, "end ", 4));
+        if (!shared && (step || !strncmp(line, "param ", 6))) text_printf(&out, "%s\n", line);
+    }
+    char *kept = arena_strdup(arena, text_cstr(&out));
+    text_finish(&text), text_finish(&out);
+    plan_destroy(plan);
+    return kept;
+}
+
+// Programs are lowered twice where there are several, to learn where parameters lie, and a step alone once.
+static void a_step_alone_is_the_step_among_others(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        WorldJob job = world_experts(
+            &(WorldExperts){ .dp = 4, .ep = 2, .microbatch = 1, .bf16 = i % 2, .pp = i == 3 ? 2 : 1 });
+        Arena *arena = arena_create();
+        job.bucket = 16 << 10;
+        if (i == 1 || i == 2) job.layout.params = PARAMS_FSDP;
+        if (i == 2) job.layout.expert_params = PARAMS_FSDP;
+        if (i == 4) job.layout.capacity = INFINITY, job.layout.round = 1;
+        for (int stage = 0; stage < job.layout.pp; stage++)
+            assert_string_equal(step_text(&job, false, stage, arena), step_text(&job, true, stage, arena));
+        arena_destroy(arena);
+    }
 }
 
 /* Edits ---------------------------------------------------------------------------------------- */
@@ -430,6 +468,7 @@ static void test_sharded_edits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_parts), cmocka_unit_test(test_text),
+                                        cmocka_unit_test(a_step_alone_is_the_step_among_others),
                                         cmocka_unit_test(test_edits),
                                         cmocka_unit_test(test_sharded_edits) };
     return cmocka_run_group_tests(tests, world_setup, world_teardown);

@@ -3,6 +3,8 @@
 #include "helper.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void test_names(void **state) {
     (void)state;
@@ -19,6 +21,44 @@ static void test_names(void **state) {
     assert_string_equal(model_name(m, first), "layers.1.w");
     model_destroy(m);
     model_destroy(NULL);
+}
+
+static char *printed(const Model *m) {
+    Text text = { 0 };
+    model_print(m, &text, true);
+    char *out = strdup(text_cstr(&text));
+    text_finish(&text);
+    return out;
+}
+
+static void a_copy_is_equal_and_stands_alone(void **state) {
+    (void)state;
+    Model *m = model_create();
+    m->name = "copied";
+    uint32_t file = model_add_file(m, "model.lua", "a line\n");
+    model_add_file(m, "lost.lua", NULL);
+    m->loc = (Loc){ file, 1, 1, 1 };
+    m->addr = model_intern(m, "layers.1.w");
+    uint32_t x = TOKENS_OF(m, "x", 4), w = model_constant(m, (double[]){ 1, 2, 3, 4 }, 4);
+    uint32_t y = model_op2(m, OP_MUL, x, w);
+    char *before = printed(m);
+    Model *copy = model_copy(m);
+    char *same = printed(copy);
+    assert_string_equal(same, before);
+    uint32_t n = copy->n_nodes;
+    assert_int_equal(model_op2(copy, OP_MUL, x, w), y); // found, not made
+    assert_int_equal(model_intern(copy, "layers.1.w"), m->addr);
+    assert_int_equal(copy->n_nodes, n);
+    for (int i = 0; i < 1000; i++) model_op2(copy, OP_ADD, y, model_const(copy, i + 2, KIND_REAL)); // tables grow
+    char *after = printed(m);
+    assert_string_equal(after, before);
+    model_destroy(m);
+    assert_string_equal(copy->name, "copied");
+    assert_string_equal(copy->files[0].text, "a line\n");
+    assert_null(copy->files[1].text);
+    assert_string_equal(model_name(copy, model_at(copy, y)->addr), "layers.1.w");
+    model_destroy(copy);
+    free(before), free(same), free(after);
 }
 
 static void test_consing(void **state) {
@@ -275,6 +315,7 @@ static void test_diagnostics(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),       cmocka_unit_test(test_consing),
+        cmocka_unit_test(a_copy_is_equal_and_stands_alone),
         cmocka_unit_test(test_not_consed),  cmocka_unit_test(test_identities),
         cmocka_unit_test(test_views),       cmocka_unit_test(test_folding),
         cmocka_unit_test(test_print),       cmocka_unit_test(test_names_of_ops),
