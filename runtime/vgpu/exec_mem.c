@@ -66,13 +66,21 @@ HANDLER(to_space) {
     MAP(uint64_t, a[l] - (a[l] ? start : 0));
 }
 
-HANDLER(is_space) {
+// As the manual has it: kernels' parameters lie within the global window; shared memory is the
+// block's own unless .shared::cluster asks for that of all its cluster.
+static bool in_space(const VgWarp *w, uint64_t a, VgSpace space, bool cluster) {
+    VgSpace is = vg_space_of(a);
+    if (space == VG_GLOBAL && is == VG_PARAM) return true;
+    if (is != space || space != VG_SHARED) return is == space;
+    uint64_t rank = (a - VG_SHARED_WINDOW) >> 24;
+    return cluster ? rank < w->cta->grid->ctas_per_cluster : rank == w->mem.rank;
+}
+
+HANDLER(is_space) { // imm = VgSpace, | 256 for .shared::cluster
     const uint64_t *a = SLOT(const uint64_t, a);
     uint32_t m = VG_MASK(i, w, f), r = 0;
-    for (int l = 0; l < 32; l++) {
-        VgSpace s = vg_space_of(a[l]);
-        r |= (uint32_t)(s == (VgSpace)i->imm) << l;
-    }
+    for (int l = 0; l < 32; l++)
+        r |= (uint32_t)in_space(w, a[l], (VgSpace)(i->imm & 255), i->imm & 256) << l;
     put_pred(f, i->d, m, r);
     VG_NEXT(i, w, f);
 }
@@ -338,7 +346,7 @@ static Status decode_isspacep(VgDecoder *d, const PtxInstr *p) {
     TRY(vg_pred_dst(d, &p->operands[0], &to));
     TRY(vg_src(d, &p->operands[1], 64, &a));
     VgInstr *i = vg_emit(d, is_space);
-    i->d = to, i->a = a, i->imm = space;
+    i->d = to, i->a = a, i->imm = (int64_t)space | (cluster ? 256 : 0);
     return OK;
 }
 
@@ -347,8 +355,12 @@ static Status decode_hint(VgDecoder *d, const PtxInstr *p) {
     static const char *const words[] = { "L1",       "L2",     "L2::evict_last", "L2::evict_normal",
                                          "L2::128B", "global", "local",          "tensormap",
                                          "const",    "param",  "uniform",        NULL };
-    (void)p;
+    bool sized = *p->root == 'a'; // applypriority [a], 128
     while (vg_take_one(d, words) >= 0) { }
+    TRY(vg_count(d, sized ? 2 : 1, sized ? 2 : 1));
+    if (p->operands[0].kind != PTX_OP_ADDRESS) return vg_bad(d, "expected an address");
+    if (sized && (p->operands[1].kind != PTX_OP_IMM || p->operands[1].bits != 128))
+        return vg_bad(d, "expected 128, the only size there is");
     vg_emit(d, nothing);
     return OK;
 }
@@ -388,7 +400,7 @@ const VgRoot VG_NAME(vg_roots_mem)[] = {
       "fence{.sc,.acq_rel,.acquire,.release}.{cta,cluster,gpu,sys}, fence.proxy.{async,alias}, "
       "fence.mbarrier_init" },
     { "cvta", decode_cvta, "cvta{.to}.{global,shared,local,const,param}.u64" },
-    { "isspacep", decode_isspacep, "isspacep.{global,shared,local,const,param}" },
+    { "isspacep", decode_isspacep, "isspacep.{global,shared{::cta,::cluster},local,const,param{::entry}}" },
     { "prefetch", decode_hint, "prefetch{.space}.{L1,L2}" },
     { "prefetchu", decode_hint, "prefetchu.L1" },
     { "applypriority", decode_hint, "applypriority{.global}.L2::evict_normal" },

@@ -13,6 +13,8 @@ Gpu gpu_open(const char *arch, int threads) {
 
 void gpu_close(Gpu *gpu) { vg_device_destroy(gpu->device); }
 
+void (*gpu_on_load)(VgModule *module);
+
 Status gpu_try_load(Gpu *gpu, const char *ptx) {
     Text text = { 0 };
     if (!strstr(ptx, ".version"))
@@ -21,6 +23,7 @@ Status gpu_try_load(Gpu *gpu, const char *ptx) {
     vg_module_unload(gpu->module);
     Status status = vg_module_load(gpu->device, text.at, text.bytes, &gpu->module);
     text_finish(&text);
+    if (status == OK && gpu_on_load) gpu_on_load(gpu->module);
     return status;
 }
 

@@ -21,6 +21,7 @@ void gpu_close(Gpu *gpu);
 // error.
 void gpu_load(Gpu *gpu, const char *ptx);
 Status gpu_try_load(Gpu *gpu, const char *ptx);
+extern void (*gpu_on_load)(VgModule *module);                 // when set: sees what was loaded
 uint64_t gpu_alloc(Gpu *gpu, size_t bytes);                   // zeroed
 uint64_t gpu_put(Gpu *gpu, const void *from, size_t bytes);   // a new allocation
 void gpu_get(Gpu *gpu, uint64_t from, void *to, size_t bytes);
