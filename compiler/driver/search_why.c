@@ -249,29 +249,6 @@ void hunt_binding(Hunt *h, Text *out) {
 
 /* Why not the one that is named ------------------------------------------------------------------------- */
 
-static void fill_named(const Hunt *h, const Layout *layout, SearchLayout *out) {
-    int32_t n = layout->pp * layout->chunks, layers = h->model->n_layers;
-    uint8_t precision = h->found.n ? h->found.best[0].point.choice.precision : h->space.precisions[0];
-    *out = (SearchLayout){ .point = { .choice = { .pp = layout->pp,
-                                                  .dp = layout->dp,
-                                                  .ep = layout->ep,
-                                                  .microbatch = layout->microbatch,
-                                                  .precision = precision,
-                                                  .params = layout->params,
-                                                  .expert_params = layout->expert_params,
-                                                  .transport = layout->transport,
-                                                  .overlap = layout->overlap == OVERLAP_ON,
-                                                  .capacity = layout->capacity,
-                                                  .round = layout->round > 0 ? layout->round : INFINITY },
-                                      .schedule = layout->schedule,
-                                      .chunks = layout->chunks } };
-    out->stages = ARENA_ARRAY(h->arena, int32_t, n);
-    out->recompute = ARENA_ARRAY(h->arena, uint8_t, layers);
-    for (int32_t i = 0; i < n; i++) out->stages[i] = layout->stages ? layout->stages[i] : layers / n + (i < layers % n);
-    for (int32_t i = 0; i < layers; i++)
-        out->recompute[i] = layout->layer_recompute ? layout->layer_recompute[i] : layout->recompute;
-}
-
 // Rows go through memory inside a node and in blocks between nodes; everything else layout_check has seen to.
 static void say_impossible(const Hunt *h, Text *out) {
     const CostCluster *c = &h->at.cluster;
@@ -317,9 +294,9 @@ static void say_kinds(const Hunt *h, const SearchLayout *named, Text *out) {
 }
 
 void hunt_why_not(Hunt *h, Text *out) {
-    SearchLayout named;
     SearchEvaluated as_is, free_there;
-    fill_named(h, &h->named, &named);
+    uint8_t precision = h->found.n ? h->found.best[0].point.choice.precision : h->space.precisions[0];
+    SearchLayout named = search_from_layout(&h->named, precision, h->model->n_layers, h->arena);
     search_layout(h->at.search, &named, h->memory, h->arena, &as_is);
     search_point(h->at.search, &named.point, h->memory, h->arena, &free_there);
     text_printf(out, "\nwhy not %s\n", h->args->layout);

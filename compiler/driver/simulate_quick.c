@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "compiler/driver/simulate.h"
+#include "compiler/search/costed.h"
 #include "compiler/search/profile.h"
-#include "compiler/search/simulate_layout.h"
 
 typedef struct Quick {
     PlanArgs *args;
@@ -27,35 +27,23 @@ static int choose_layout(Quick *q) {
     return driver_layout(&given, q->model, q->arena, &q->layout, &q->microbatches);
 }
 
+// Weights and gradients cross beside compute; rows are waited for.
 static Status run(Quick *q, const CostProfile *profile) {
-    const Layout *l = &q->layout;
-    int32_t *stages = ARENA_ARRAY(q->arena, int32_t, l->pp * l->chunks), layers = q->model->n_layers;
-    uint8_t *recompute = ARENA_ARRAY(q->arena, uint8_t, layers + 1);
-    for (int32_t i = 0; i < layers; i++) {
-        stages[layout_stage_of_layer(l, i, layers)]++;
-        recompute[i] = l->layer_recompute ? l->layer_recompute[i] : l->recompute;
-    }
-    SimLayout simulated = { .profile = profile,
-                            .cluster = &q->cluster,
-                            .stack = cost_stack_moec(&q->cluster.device),
-                            .choice = { .microbatch = l->microbatch,
-                                        .ep = l->ep,
-                                        .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
-                                        .transport = l->transport,
-                                        .whole_blocks = cost_whole_blocks(&q->cluster),
-                                        .params = l->params,
-                                        .expert_params = l->expert_params,
-                                        .routing = (uint8_t)q->args->spec_options.routing,
-                                        .capacity = l->capacity },
-                            .pp = l->pp,
-                            .dp = l->dp,
-                            .chunks = l->chunks,
-                            .microbatches = q->microbatches,
-                            .schedule = l->schedule,
-                            .stages = stages,
-                            .recompute = recompute,
-                            .params_hidden = 1 };
-    return sim_layout(&simulated, q->arena, &q->sim);
+    Costed costed = { .profile = profile,
+                      .cluster = &q->cluster,
+                      .stack = *cost_stack_moec(&q->cluster.device),
+                      .routing = (uint8_t)q->args->spec_options.routing,
+                      .load = 1,
+                      .params_hidden = 1,
+                      .any_transport = true };
+    uint8_t precision = q->args->precision ? q->args->precision : PRECISION_FP32;
+    SearchLayout layout = search_from_layout(&q->layout, precision, q->model->n_layers, q->arena);
+    layout.point.microbatches = q->microbatches;
+    SearchProfile costs;
+    SimStage *stages;
+    TRY(costed_start(&costed, &costs));
+    TRY(search_stages(&costs, &layout, q->arena, &stages));
+    return simulate(stages, q->layout.pp, &(SimOptions){ .posted = true }, q->arena, &q->sim);
 }
 
 void simulate_account(const CostAccount *account, const CostProfile *profile, const CostRun *run) {

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "compiler/layout/pipeline.h"
 #include "compiler/search/private.h"
 
 const char *const costed_kind_name[] = {
@@ -18,20 +19,23 @@ const char *const costed_bytes_name[] = {
 #undef X
 };
 
-typedef struct Seconds { double kind[N_COSTED_KINDS], forward, wgrad, once; } Seconds;
+// packs: of kind[COSTED_memory], what parameters take.
+typedef struct Seconds { double kind[N_COSTED_KINDS], packs, forward, wgrad, once; } Seconds;
 
 static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32_t part, int recompute) {
     bool recorded = c->placed && choice->ep > 1 && part < c->profile->n_classes;
     double imbalance =
         !recorded ? 0 : placed_imbalance(c->placed, c->profile->class_of, part, choice->ep, !choice->placement);
+    // What one rank holds is not gathered.
+    bool divided = choice->dp > 1, experts_divided = choice->dp > choice->ep;
     return (CostChoice){ .microbatch = choice->microbatch,
                          .ep = choice->ep,
                          .precision = choice->precision,
                          .recompute = (uint8_t)recompute,
                          .transport = choice->transport,
                          .whole_blocks = cost_whole_blocks(c->cluster),
-                         .params = choice->params,
-                         .expert_params = choice->expert_params,
+                         .params = divided ? choice->params : PARAMS_RESIDENT,
+                         .expert_params = experts_divided ? choice->expert_params : PARAMS_RESIDENT,
                          .alone = !choice->overlap,
                          .routing = c->routing,
                          .imbalance = imbalance,
@@ -55,7 +59,7 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, int32_t pa
     CostChoice cost = cost_choice(c, choice, part, 0);
     CostState state = cost_state(c->cluster, &c->stack, p, &cost, choice->dp);
     double compute = state.work_s, rows = 0;
-    *out = (Seconds){ .kind[COSTED_memory] = state.work_s };
+    *out = (Seconds){ .kind[COSTED_memory] = state.work_s, .packs = state.work_s };
     for (CostPass pass = 0; pass < N_COST_PASSES; pass++) {
         const double *s = p->s[pass];
         double imbalance = p->imbalance_s[pass] * c->load, even = -p->imbalance_s[pass];
@@ -92,7 +96,7 @@ static double of_microbatch(const Seconds *s) {
 
 // Rows go through memory inside a node, in blocks between nodes.
 static bool transport_fits(const Costed *c, const SearchChoice *choice) {
-    if (choice->ep == 1) return true;
+    if (choice->ep == 1 || c->any_transport) return true;
     bool within = c->cluster->n_links && choice->ep <= c->cluster->links[0].size;
     return (choice->transport == TRANSPORT_ROWS) == within;
 }
@@ -119,6 +123,39 @@ static bool costed_part(const void *user, const SearchChoice *choice, int32_t pa
         any = true;
     }
     return any;
+}
+
+static void add_pass(const Costed *c, const CostPart *p, CostPass pass, double *kinds) {
+    const double *s = p->s[pass];
+    double even = s[COST_experts] - p->imbalance_s[pass]; // below 0: of rows of experts, without a product
+    kinds[WORK_dense] += s[COST_dense];
+    kinds[WORK_experts] += fmax(even, 0);
+    kinds[WORK_attention] += s[COST_attention];
+    kinds[WORK_memory] += s[COST_row] + s[COST_move] + s[COST_optimizer] + fmin(even, 0);
+    kinds[SIM_IMBALANCE] += p->imbalance_s[pass] * c->load;
+}
+
+static bool costed_work(const void *user, const SearchChoice *choice, int32_t part, int recompute, SearchWork *out) {
+    const Costed *c = user;
+    CostPart p;
+    Seconds s;
+    *out = (SearchWork){ 0 };
+    if (!find_part(c, choice, part, recompute, &p)) return false;
+    find_seconds(c, choice, part, &p, &s);
+    double *forward = out->unit_s[PIPELINE_FORWARD], *backward = out->unit_s[PIPELINE_BACKWARD], rows = 0;
+    add_pass(c, &p, PASS_forward, forward);
+    add_pass(c, &p, PASS_again, backward);
+    add_pass(c, &p, PASS_dgrad, backward);
+    add_pass(c, &p, PASS_wgrad, out->unit_s[PIPELINE_WGRAD]);
+    backward[WORK_memory] += s.packs;
+    for (CostPass pass = 0; pass < N_COST_PASSES; pass++) rows += p.rows_s[pass];
+    forward[WORK_rows] = rows > 0 ? s.kind[COSTED_rows] * p.rows_s[PASS_forward] / rows : 0;
+    backward[WORK_rows] = s.kind[COSTED_rows] - forward[WORK_rows];
+    // Forward gathers once, backward again, and exchanges.
+    forward[WORK_gather] = backward[WORK_gather] = backward[WORK_exchange] = s.kind[COSTED_params] / 3;
+    out->step_s[WORK_exchange] = s.once;
+    out->step_s[WORK_optimizer] = s.kind[COSTED_optimizer];
+    return true;
 }
 
 static double boundary_bytes(const Costed *c, const SearchChoice *choice) {
@@ -159,14 +196,14 @@ static bool costed_rest(const void *user, const SearchChoice *choice, SearchRest
 Status costed_start(Costed *c, SearchProfile *out) {
     const CostProfile *p = c->profile;
     if (p->n_layers > SEARCH_MOST_LAYERS || p->n_classes > SEARCH_MOST_CLASSES)
-        return status_fail(ERR_ARGUMENT, "search: %d layers of %d kinds, expected up to %d of %d", p->n_layers,
+        return status_fail(ERR_ARGUMENT, "%d layers of %d kinds, expected up to %d of %d", p->n_layers,
                            p->n_classes, SEARCH_MOST_LAYERS, SEARCH_MOST_CLASSES);
     for (int32_t i = 0; i < p->n_layers; i++) c->class_of[i] = (uint8_t)p->class_of[i];
     c->experts[0] = (int32_t)p->experts;
     *out = (SearchProfile){ .n_layers = p->n_layers, .n_classes = p->n_classes, .class_of = c->class_of,
                             .capacity = p->capacity,
                             .experts = c->experts, .n_experts = p->experts > 0, .part = costed_part,
-                            .rest = costed_rest, .user = c };
+                            .rest = costed_rest, .work = costed_work, .user = c };
     return OK;
 }
 

@@ -23,6 +23,7 @@ typedef struct Costed {
     // Share of what crosses ranks that runs beside compute where a choice has overlap: of parameters and
     // gradients, of rows. Sends between stages are hidden then.
     double params_hidden, rows_hidden;
+    bool any_transport;        // rows one by one between nodes, and blocks within one, too; else they are impossible
     // Filled in by costed_start.
     uint8_t class_of[SEARCH_MOST_LAYERS];
     int32_t experts[1];

@@ -353,6 +353,29 @@ double search_bound(Search *s, const SearchPoint *given, double memory) {
     return bound;
 }
 
+SearchLayout search_from_layout(const Layout *l, uint8_t precision, int32_t n_layers, Arena *arena) {
+    SearchLayout out = { .point = { .choice = { .pp = l->pp,
+                                                .dp = l->dp,
+                                                .ep = l->ep,
+                                                .microbatch = l->microbatch,
+                                                .precision = precision,
+                                                .params = l->params,
+                                                .expert_params = l->expert_params,
+                                                .transport = l->transport,
+                                                .overlap = l->overlap == OVERLAP_ON,
+                                                .capacity = l->capacity,
+                                                .round = l->round > 0 ? l->round : INFINITY },
+                                    .schedule = l->schedule,
+                                    .chunks = l->chunks },
+                         .stages = ARENA_ARRAY(arena, int32_t, l->pp * l->chunks),
+                         .recompute = ARENA_ARRAY(arena, uint8_t, n_layers) };
+    for (int32_t i = 0; i < n_layers; i++) {
+        out.stages[layout_stage_of_layer(l, i, n_layers)]++;
+        out.recompute[i] = l->layer_recompute ? l->layer_recompute[i] : l->recompute;
+    }
+    return out;
+}
+
 Layout search_to_layout(const SearchLayout *found, const SearchProfile *profile, Arena *arena) {
     const SearchPoint *p = &found->point;
     Layout out = layout_single();

@@ -25,6 +25,7 @@
 #define MOEC_SEARCH_H
 
 #include "compiler/layout/layout.h"
+#include "compiler/search/simulate.h"
 
 /* What is searched ----------------------------------------------------------------------------- */
 
@@ -59,12 +60,16 @@ typedef struct SearchLayer {
     double seconds[SEARCH_RECOMPUTES];   // of a microbatch: forward, backward, recomputation, what of ranks
                                          // talking is not hidden
     double wgrad_s;                      // of that, gradients of weights
-    double forward_s;                    // of that, forward; for search_play only
+    double forward_s;                    // of that, forward; for the simulator only
     double step_s;                       // once a step: exchange, update
     double state_bytes;                  // as long as the run
     double saved_bytes[SEARCH_RECOMPUTES]; // of a microbatch between its forward and backward
     double transient_bytes[SEARCH_RECOMPUTES]; // most besides while the layer runs
 } SearchLayer;
+
+// What those seconds are, by kind of a waterfall (simulate.h): of a microbatch in each PipelineKind of unit, and of
+// what is due once a step.
+typedef struct SearchWork { double unit_s[3][N_SIM_KINDS], step_s[N_SIM_KINDS]; } SearchWork;
 
 // What is no layer's.
 typedef struct SearchRest {
@@ -85,6 +90,8 @@ typedef struct SearchProfile {
     // False: the choice is impossible. A pure function of its arguments; none of it negative.
     bool (*part)(const void *user, const SearchChoice *choice, int32_t part, SearchLayer *out);
     bool (*rest)(const void *user, const SearchChoice *choice, SearchRest *out);
+    // By kind, with one LayoutRecompute that `part` offers. NULL: the profile does not tell kinds apart.
+    bool (*work)(const void *user, const SearchChoice *choice, int32_t part, int recompute, SearchWork *out);
     const void *user;
 } SearchProfile;
 
@@ -181,11 +188,23 @@ void search_point(Search *search, const SearchPoint *point, double memory_bytes,
 // Of one layout as it stands: seconds and bytes. `stages` and `recompute` are given.
 void search_layout(Search *search, SearchLayout *layout, double memory_bytes, Arena *arena,
                    SearchEvaluated *out);
-// Seconds of a layout's step by the simulator, from the same costs (play.c); NAN: it cannot be played.
-double search_play(const SearchProfile *profile, const SearchLayout *layout);
 // Lower bound of a point's seconds, as the search uses it; INFINITY: it cannot fit.
 double search_bound(Search *search, const SearchPoint *point, double memory_bytes);
-// The layout of compiler/layout; what it has no field for (precision, overlap) is left out.
+// The layout of compiler/layout; what it has no field for (precision, placement) is left out.
 Layout search_to_layout(const SearchLayout *found, const SearchProfile *profile, Arena *arena);
+// The other way round, for a model of `n_layers`. A step's microbatches are left out. Stages are as even as can be and
+// layers recompute alike where the layout does not say.
+SearchLayout search_from_layout(const Layout *layout, uint8_t precision, int32_t n_layers, Arena *arena);
+
+/* play.c: a layout in the simulator --------------------------------------------------------------- */
+
+// Seconds of a layout's step: of its first microbatches, and of the others as much as the last of these take. NAN: it
+// cannot be played.
+double search_play(const SearchProfile *profile, const SearchLayout *layout);
+// The same costs as what simulate() takes, with receives that are posted: a stage for each of pp, all microbatches; for
+// each unit of the pipeline (segments "forward", "backward", "wgrad"; then "update") an op per kind, if the profile
+// tells them apart, which take what one would. ERR_ARGUMENT: stages do not hold the model's layers, or the profile has
+// no costs for the layout.
+Status search_stages(const SearchProfile *profile, const SearchLayout *layout, Arena *arena, SimStage **stages);
 
 #endif

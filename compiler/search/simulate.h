@@ -32,7 +32,7 @@ enum { SIM_LINKS = 8 };
 
 typedef struct SimOp {
     uint8_t what;          // SimWhat
-    uint8_t work;          // PlanWork that it counts as
+    uint8_t work;          // kind of the waterfall that it counts as: PlanWork, or of compute SIM_IMBALANCE
     uint8_t lane;          // send, recv: PlanLane
     uint8_t link;          // cross, start: which order of transfers, below SIM_LINKS
     bool uneven;           // compute, cross
