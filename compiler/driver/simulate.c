@@ -9,10 +9,8 @@
 #include "compiler/driver/measured.h"
 #include "compiler/driver/simulate.h"
 #include "compiler/search/profile.h"
+#include "compiler/search/simulate_plan.h"
 #include "runtime/base/trace.h"
-
-enum { PICTURE_COLUMNS = 66 /* a terminal's 80 with the edges */ };
-enum { SIMULATED = 1 << 20 /* processes of a trace: behind the ranks */ };
 
 typedef struct Simulation {
     PlanArgs args;
@@ -275,7 +273,9 @@ static Status write_trace(const Simulation *s) {
     for (int32_t i = 0; i < s->n; i++) {
         PlanTimelineOf of = { .rank = i * plan_group_size(s->plans[i], GROUP_dp), .process = SIMULATED + i,
                               .label = "simulated " };
-        plan_timeline_print(&s->picture.timelines[i], &of, &text);
+        PlanTimeline timeline =
+            sim_picture_timeline(&s->picture, &s->sim, i, s->plans[i], plan_program(s->plans[i], "step"));
+        plan_timeline_print(&timeline, &of, &text);
     }
     if (s->measured.n_lines) {
         text_add(&text, ",");
@@ -287,11 +287,10 @@ static Status write_trace(const Simulation *s) {
     return status;
 }
 
-static Status write_svg(const Simulation *s) {
+Status simulate_svg(const SimPicture *picture, const Sim *sim, const char *title, const char *path, Arena *arena) {
     Text text = { 0 };
-    sim_picture_svg(&s->picture, &s->sim,
-                    arena_printf(s->arena, "%s: %.3f ms", title(s), (double)s->sim.step_ps * 1e-9), &text);
-    Status status = file_write_atomic(s->svg, text_cstr(&text), text.bytes);
+    sim_picture_svg(picture, sim, arena_printf(arena, "%s: %.3f ms", title, (double)sim->step_ps * 1e-9), &text);
+    Status status = file_write_atomic(path, text_cstr(&text), text.bytes);
     text_finish(&text);
     return status;
 }
@@ -301,15 +300,14 @@ static Status write_svg(const Simulation *s) {
 static Status run(Simulation *s) {
     s->load = find_load(s);
     TRY(sim_stages(s->plans, s->n, "step", s->seconds, s->arena, &s->ops));
-    s->picture = sim_picture(s->plans, s->ops, s->n, "step", s->arena);
+    s->picture = sim_picture(s->ops, s->n, s->arena);
     SimOptions options = { .contention = s->cluster.device.contention, .load = s->load, .span = sim_picture_span,
                            .user = &s->picture };
     TRY(simulate(s->ops, s->n, &options, s->arena, &s->sim));
-    sim_picture_end(&s->picture, &s->sim);
     TRY(print_step(s));
     if (s->times) print_comparison(s);
     if (s->trace) TRY(write_trace(s));
-    return s->svg ? write_svg(s) : OK;
+    return s->svg ? simulate_svg(&s->picture, &s->sim, title(s), s->svg, s->arena) : OK;
 }
 
 static int simulate_args(Simulation *s) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec simulate --quick`: a layout from the profile of a model instead of its plans. Large models in a second, and
-// precisions that plans do not have yet; no trace and no drawing, as there are no instructions.
+// `moec simulate --quick`: a layout from the profile of a model instead of its plans, as a search plays it. Large models
+// in a second, and precisions that plans do not have yet; pictures of units of the pipeline, as there are no instructions.
 #include <stdio.h>
 #include <string.h>
 
 #include "compiler/driver/simulate.h"
 #include "compiler/search/costed.h"
 #include "compiler/search/profile.h"
+#include "runtime/base/trace.h"
 
 typedef struct Quick {
     PlanArgs *args;
@@ -15,6 +16,7 @@ typedef struct Quick {
     Layout layout;
     int32_t microbatches;
     CostCluster cluster;
+    SimPicture picture;
     Sim sim;
 } Quick;
 
@@ -43,7 +45,9 @@ static Status run(Quick *q, const CostProfile *profile) {
     SimStage *stages;
     TRY(costed_start(&costed, &costs));
     TRY(search_stages(&costs, &layout, q->arena, &stages));
-    return simulate(stages, q->layout.pp, &(SimOptions){ .posted = true }, q->arena, &q->sim);
+    q->picture = sim_picture(stages, q->layout.pp, q->arena);
+    SimOptions options = { .posted = true, .span = sim_picture_span, .user = &q->picture };
+    return simulate(stages, q->layout.pp, &options, q->arena, &q->sim);
 }
 
 void simulate_account(const CostAccount *account, const CostProfile *profile, const CostRun *run) {
@@ -68,23 +72,48 @@ static void print_memory(const Quick *q, const CostProfile *profile) {
     simulate_account(line_account(q->args->options), profile, &run);
 }
 
+static const char *title(const Quick *q) {
+    Text layout = { 0 };
+    layout_print(&q->layout, &layout);
+    const char *text = arena_printf(q->arena, "%s on %s, %s", q->model->name, q->cluster.name, text_cstr(&layout));
+    text_finish(&layout);
+    return text;
+}
+
 static void print(const Quick *q, const CostProfile *profile) {
     static const char *const words[] = { "fp32", "fp32", "bf16", "mxfp8 (costs are known, plans cannot yet)" };
     Text text = { 0 };
     double seconds = (double)q->sim.step_ps * 1e-12;
     int32_t ranks = layout_ranks(&q->layout);
     double tokens = (double)q->layout.microbatch * q->model->sequence * q->microbatches * q->layout.dp;
-    text_printf(&text, "simulate  %s on %s, ", q->model->name, q->cluster.name);
-    layout_print(&q->layout, &text);
-    text_printf(&text, ", %s, without plans\nstep      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n",
-                words[q->args->precision], seconds * 1e3, tokens, tokens / seconds, tokens / seconds / ranks, ranks,
-                ranks == 1 ? "" : "s");
+    text_printf(&text, "simulate  %s, %s, without plans\n", title(q), words[q->args->precision]);
+    text_printf(&text, "step      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n", seconds * 1e3, tokens,
+                tokens / seconds, tokens / seconds / ranks, ranks, ranks == 1 ? "" : "s");
     driver_print(text_cstr(&text));
     print_memory(q, profile);
     text.bytes = 0;
     sim_waterfall_print(&q->sim, &text);
+    if (q->sim.n > 1) sim_picture_print(&q->picture, &q->sim, PICTURE_COLUMNS, &text);
     fputs(text_cstr(&text), stdout);
     text_finish(&text);
+}
+
+static Status write_trace(const Quick *q, const char *path) {
+    Text text = { 0 };
+    trace_open(&text);
+    for (int32_t i = 0; i < q->sim.n; i++)
+        sim_picture_trace(&q->picture, &q->sim, i, SIMULATED + i, arena_printf(q->arena, "simulated stage %d", i), &text);
+    trace_close(&text);
+    Status status = file_write_atomic(path, text_cstr(&text), text.bytes);
+    text_finish(&text);
+    return status;
+}
+
+static Status show(const Quick *q, const CostProfile *profile) {
+    const char *trace = line_text(q->args->options->picture), *svg = line_text(q->args->options->svg);
+    print(q, profile);
+    if (trace) TRY(write_trace(q, trace));
+    return svg ? simulate_svg(&q->picture, &q->sim, title(q), svg, q->arena) : OK;
 }
 
 static int simulate_model(Quick *q) {
@@ -98,16 +127,16 @@ static int simulate_model(Quick *q) {
     CostProfile *profile = profile_create(q->model, &q->cluster);
     if (!profile) return driver_refuse(q->model);
     Status status = run(q, profile);
-    if (status == OK) print(q, profile);
+    if (status == OK) status = show(q, profile);
     profile_destroy(profile);
     return status == OK ? 0 : driver_fail(status);
 }
 
 int simulate_quick(PlanArgs *args, Arena *arena) {
     const Options *o = args->options;
-    if (o->given[OPT_picture] || o->given[OPT_svg] || o->given[OPT_times] || args->target || o->load > 0)
-        return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --trace, --svg, --times, --target and "
-                                                     "--load need plans\n  hint: without --quick"));
+    if (o->given[OPT_times] || args->target || o->load > 0)
+        return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --times, --target and --load need plans\n"
+                                                     "  hint: without --quick"));
     size_t n = strlen(args->spec);
     if (n < 4 || strcmp(args->spec + n - 4, ".lua"))
         return driver_fail(status_fail(ERR_ARGUMENT, "--quick: expected a SPEC, a file of Lua that ends in .lua, got '%s'\n"

@@ -1,54 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulation to look at: timelines for traces, a line per stage for terminals, an SVG.
+// Spans as they are told, a line per stage for terminals, an SVG.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "compiler/search/simulate_plan.h"
+#include "compiler/search/picture.h"
 
-/* Timelines ------------------------------------------------------------------------------------ */
+/* Spans ---------------------------------------------------------------------------------------- */
 
-SimPicture sim_picture(const Plan *const *plans, const SimStage *stages, int32_t n, const char *program,
-                       Arena *arena) {
-    SimPicture p = { .stages = stages, .n = n, .timelines = ARENA_ARRAY(arena, PlanTimeline, n), .arena = arena };
-    for (int32_t s = 0; s < n; s++) {
-        p.timelines[s] = (PlanTimeline){ .plan = plans[s], .program = plan_program(plans[s], program),
-                                         .transfers = true };
-        p.timelines[s].runs = ARENA_ARRAY(arena, PlanRun, 1);
-    }
-    return p;
+SimPicture sim_picture(const SimStage *stages, int32_t n, Arena *arena) {
+    return (SimPicture){ .stages = stages, .n = n, .spans = ARENA_ARRAY(arena, SimSpans, n), .arena = arena };
+}
+
+static const SimOp *op_of(const SimPicture *p, int32_t stage, const SimSpan *span) {
+    return span->op < 0 ? NULL : &p->stages[stage].ops[span->op];
 }
 
 void sim_picture_span(void *picture, int32_t stage, int32_t row, int32_t op, int64_t begin_ps, int64_t end_ps) {
     SimPicture *p = picture;
-    PlanTimeline *t = &p->timelines[stage];
-    const SimOp *of = op < 0 ? NULL : &p->stages[stage].ops[op];
-    PlanSpan span = { .row = row, .instr = of ? of->instr : op, .trip = of ? of->trip : 0,
-                      .begin = (double)begin_ps * 1e-12, .end = (double)end_ps * 1e-12 };
-    PlanSpan *last = t->n ? &t->spans[t->n - 1] : NULL;
-    // The second op of an instruction goes on where the first has ended.
-    if (last && of && last->row == span.row && last->instr == span.instr && last->trip == span.trip) {
-        last->end = span.end;
+    SimSpans *spans = &p->spans[stage];
+    SimSpan span = { row, op, (double)begin_ps * 1e-12, (double)end_ps * 1e-12 };
+    SimSpan *last = spans->n ? &spans->at[spans->n - 1] : NULL;
+    const SimOp *of = op_of(p, stage, &span), *before = last ? op_of(p, stage, last) : NULL;
+    if (of && before && last->row == row && before->instr == of->instr && before->trip == of->trip) {
+        last->end_s = span.end_s;
         return;
     }
-    *ARENA_PUSH(p->arena, t->spans, t->n, t->cap) = span;
+    *ARENA_PUSH(p->arena, spans->at, spans->n, spans->cap) = span;
 }
 
-void sim_picture_end(SimPicture *p, const Sim *sim) {
-    for (int32_t s = 0; s < p->n; s++) {
-        PlanTimeline *t = &p->timelines[s];
-        t->n_runs = 1;
-        t->runs[0] = (PlanRun){ .step = 1, .end = (double)sim->step_ps * 1e-12, .n = t->n };
+PlanTimeline sim_picture_timeline(const SimPicture *p, const Sim *sim, int32_t stage, const Plan *plan,
+                                  const PlanProgram *program) {
+    const SimSpans *from = &p->spans[stage];
+    PlanTimeline t = { .plan = plan, .program = program, .transfers = true, .n = from->n, .n_runs = 1 };
+    t.spans = ARENA_ARRAY(p->arena, PlanSpan, from->n + 1);
+    for (int64_t i = 0; i < from->n; i++) {
+        const SimSpan *span = &from->at[i];
+        const SimOp *op = op_of(p, stage, span);
+        t.spans[i] = (PlanSpan){ .row = span->row, .instr = op ? op->instr : span->op, .trip = op ? op->trip : 0,
+                                 .begin = span->begin_s, .end = span->end_s };
     }
+    t.runs = ARENA_ARRAY(p->arena, PlanRun, 1);
+    t.runs[0] = (PlanRun){ .step = 1, .end = (double)sim->step_ps * 1e-12, .n = t.n };
+    return t;
 }
 
 /* What a stage is at --------------------------------------------------------------------------- */
 
 typedef enum Doing { FORWARD, BACKWARD, WGRAD, OTHER, CROSSING, N_DOING } Doing;
 
-static Doing doing(const PlanTimeline *t, const PlanSpan *span) {
-    if (span->instr < 0 || t->program->instrs[span->instr].op != PLAN_launch) return CROSSING;
-    const char *name = t->program->segments[t->program->rows[span->row].segment].name;
+static Doing doing(const SimStage *stage, const SimOp *op, int32_t row) {
+    if (op->what != SIM_COMPUTE) return CROSSING;
+    const char *name = stage->segments[stage->rows[row].segment].name;
     if (!strncmp(name, "forward", 7)) return FORWARD;
     if (!strncmp(name, "backward", 8)) return BACKWARD;
     return !strncmp(name, "wgrad", 5) ? WGRAD : OTHER;
@@ -57,22 +60,20 @@ static Doing doing(const PlanTimeline *t, const PlanSpan *span) {
 typedef struct Piece { double begin, end; int32_t microbatch; uint8_t what; } Piece;
 
 // Where stages wait for each other is left blank; a transfer beside the rank is not what it does.
-static bool is_beside(const PlanTimeline *t, const PlanInstr *instr) {
-    bool group = instr->op != PLAN_launch && plan_group_holds((PlanGroup)instr->group, GROUP_pp);
-    return instr->op == PLAN_recv || instr->op == PLAN_send || instr->half == HALF_start || (group && t->plan->mesh.size[AXIS_pp] > 1);
+static bool is_beside(const SimOp *op) {
+    return op->what == SIM_RECV || op->what == SIM_SEND || op->what == SIM_START || op->what == SIM_MEET;
 }
 
 // Neighbours that are alike are one.
 static uint32_t pieces_of(const SimPicture *p, int32_t stage, Arena *arena, Piece **out) {
-    const PlanTimeline *t = &p->timelines[stage];
+    const SimStage *of = &p->stages[stage];
     uint32_t n = 0, cap = 0;
     *out = NULL;
-    for (int64_t i = 0; i < t->n; i++) {
-        const PlanSpan *span = &t->spans[i];
-        const PlanInstr *instr = span->instr < 0 ? NULL : &t->program->instrs[span->instr];
-        if (span->end <= span->begin || !instr || is_beside(t, instr)) continue;
-        Piece piece = { span->begin, span->end, t->program->rows[span->row].microbatch,
-                        (uint8_t)doing(t, span) };
+    for (int64_t i = 0; i < p->spans[stage].n; i++) {
+        const SimSpan *span = &p->spans[stage].at[i];
+        const SimOp *op = op_of(p, stage, span);
+        if (span->end_s <= span->begin_s || !op || is_beside(op)) continue;
+        Piece piece = { span->begin_s, span->end_s, of->rows[span->row].microbatch, (uint8_t)doing(of, op, span->row) };
         Piece *last = n ? &(*out)[n - 1] : NULL;
         if (last && last->what == piece.what && last->microbatch == piece.microbatch &&
             piece.begin - last->end <= 1e-12) {

@@ -82,6 +82,7 @@ static bool start(Play *p, const SearchProfile *profile, const SearchLayout *lay
 typedef struct Ops { SimOp *at; int32_t n; } Ops;
 
 static void add(Ops *ops, SimOp op) {
+    op.instr = ops->n; // each is a span of a picture
     ops->at[ops->n++] = op;
 }
 

@@ -136,8 +136,49 @@ static void quick(void **state) {
     expect("mxfp8 (costs are known, plans cannot yet)");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--precision", "mxfp8"));
     expect_error("hint: --quick simulates what it would cost");
-    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--quick", "--svg", "x.svg"));
+    expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--quick", "--load", "2"));
     expect_error("--quick has no instructions");
+}
+
+// What a search finds takes by --quick what the search has played; with the same pictures as of plans.
+static void quick_pictures(void **state) {
+    (void)state;
+    Small small = small_make();
+    char *best = path_in(small.folder, "best.lua"), *trace = path_in(small.folder, "q.json"),
+         *svg = path_in(small.folder, "q.svg");
+    expect_exit(0, COMMAND(small.moec, "search", small.spec, "--cluster", "cpux4", "--tokens", "2048", "--brief", "-o", best));
+    double played;
+    char unit[8], count_of[16];
+    int dp, microbatch = 1;
+    const char *table = strstr(command_output(), "formula ");
+    assert_non_null(table);
+    assert_int_equal(sscanf(table, "formula %7s", unit), 1);
+    table = strchr(table, '\n');
+    assert_int_equal(sscanf(table, " 1 %*f %lf %*f %*s %*f pp=%*d,dp=%d", &played, &dp) == 2 ||
+                     sscanf(table, " 1 %*f %lf %*f %*s %*f dp=%d", &played, &dp) == 2, 1);
+    assert_int_equal(sscanf(strstr(table, "microbatch="), "microbatch=%d", &microbatch), 1);
+    snprintf(count_of, sizeof count_of, "%d", 2048 / 32 / dp / microbatch);
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", best, "--cluster", "cpux4", "--quick",
+                           "--microbatches", count_of));
+    expect(", 2048 tokens,");
+    double found = check_sum() / (!strcmp(unit, "s") ? 1e3 : !strcmp(unit, "us") ? 1e-3 : 1);
+    if (fabs(found - played) > 2e-3 * played) fail_msg("played %g %s, --quick %g", played, unit, found);
+
+    static char layout[] = "pp=2,dp=2,ep=2,schedule=zb,microbatch=2";
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", layout, "--microbatches", "4", "--cluster", "cpux4",
+                           "--quick", "--trace", trace, "--svg", svg));
+    expect("\n  stage 1   |");
+    check_sum();
+    json_t *events = load_events(trace);
+    assert_int_equal(count(events, "X", "step"), 2);
+    assert_int_equal(count(events, "X", "row"), 2 * (3 * 4 + 1));
+    assert_int_equal(count(events, "s", "message"), 2 * 4);
+    assert_int_equal(count(events, "f", "message"), 2 * 4);
+    assert_true(count(events, "X", "compute") >= 2 * 3 * 4 * 3);
+    json_decref(events);
+    size_t n;
+    char *picture = read_whole(svg, &n);
+    assert_int_equal(strncmp(picture, "<svg ", 5), 0);
 }
 
 // Every stack of the table has an account, with plans and without.
@@ -219,7 +260,7 @@ static void refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(measured_steps),
-                                        cmocka_unit_test(quick), cmocka_unit_test(other_stacks),
+                                        cmocka_unit_test(quick), cmocka_unit_test(quick_pictures), cmocka_unit_test(other_stacks),
                                         cmocka_unit_test(refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

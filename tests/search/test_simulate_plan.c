@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "compiler/lower/lower.h"
+#include "compiler/search/picture.h"
 #include "compiler/search/simulate_plan.h"
 #include "compiler/spec/spec.h"
 #include "tests/plan/sample.h"
@@ -37,10 +38,9 @@ static Sim run(const Plan *const *plans, int32_t n, const char *program, SimPict
     for (int32_t s = 0; s < n; s++) seconds[s] = seconds_of(plans[s], plan_program(plans[s], program), arena);
     SimStage *stages;
     must(sim_stages(plans, n, program, seconds, arena, &stages));
-    *picture = sim_picture(plans, stages, n, program, arena);
+    *picture = sim_picture(stages, n, arena);
     Sim sim;
     must(simulate(stages, n, &(SimOptions){ .span = sim_picture_span, .user = picture }, arena, &sim));
-    sim_picture_end(picture, &sim);
     check_sums(&sim);
     return sim;
 }
@@ -69,11 +69,11 @@ static void test_stages(void **state) {
                         "  stage 1   |00 0000000000     |\n"
                         "  0-9 forward of a microbatch, a-j backward, + gradients of weights,\n"
                         "  u update, ~ between ranks\n");
-    const PlanTimeline *t = &picture.timelines[1];
-    assert_int_equal(t->n, 6); // real, recv, twice, send, keep, barrier
-    assert_true(t->spans[2].begin == 1.5 && t->spans[2].end == 4.5);
-    assert_true(t->spans[3].begin == 4.5 && t->spans[3].end == 4.5);
-    assert_true(t->spans[5].end == 7);
+    PlanTimeline t = sim_picture_timeline(&picture, &sim, 1, plans[1], plan_program(plans[1], "eval"));
+    assert_int_equal(t.n, 6); // real, recv, twice, send, keep, barrier
+    assert_true(t.spans[2].begin == 1.5 && t.spans[2].end == 4.5);
+    assert_true(t.spans[3].begin == 4.5 && t.spans[3].end == 4.5);
+    assert_true(t.spans[5].end == 7);
     text_finish(&text);
     for (int s = 0; s < 2; s++) plan_destroy(plans[s]);
     arena_destroy(arena);
