@@ -181,6 +181,7 @@ function m.curve(fields) end
 ---@field tile? list largest tile of a unit: rows, columns [{}]
 ---@field experts? number reach of grouped products over that of dense ones [0.95]
 ---@field experts_depth? number depth of grouped products [512]
+---@field wgrad? number reach of wgrads over that of forward [1]
 ---@field quantise_bytes? number traffic per number of the left operand before it can be used [0]
 ---@field quantise_launch? number seconds to launch that [0]
 ---@field evidence? "measured"|"same_gpu"|"same_generation"|"specification" how it is known ["specification"]
@@ -221,7 +222,9 @@ function m.link(fields) end
 ---@field shared? size bytes of shared memory per unit [49152]
 ---@field l2? size|false bytes of the last cache
 ---@field sustained? number|block|function|boolean|figure.fields share of the rates of products and attention under load that lasts [0.95]
+---@field overlap? number of a product's arithmetic and its traffic, the share of the shorter that the longer hides [1]
 ---@field launch? number|block|function|boolean|figure.fields seconds of a kernel beside others [3e-06]
+---@field row_rate? number|block|function|boolean|figure.fields|false FLOP per second of row operations, of which an exponential has 8; none: their bytes decide
 ---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
 ---@field move? number|block|function|boolean|figure.fields share that moves of rows reach [0.5]
 ---@field adam? number|block|function|boolean|figure.fields share that the optimizer reaches [0.8]

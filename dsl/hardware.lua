@@ -314,22 +314,24 @@ local machines = {
 -- A process on one core of the reference machine (2 cores with AVX-512 BF16); `moec calibrate` writes others.
 function machines.cpu()
   local here = known("measured", "moec calibrate on the reference machine, one core")
-  local function products(peak, reach)
-    return m.products { peak = peak, reach = reach, depth = 32, tile = { 64, 32 }, experts = 0.9, experts_depth = 32,
-                        evidence = "measured", source = "moec calibrate on the reference machine, one core" }
+  local function products(peak, depth, wgrad)
+    return m.products { peak = peak, reach = 0.98, depth = depth, tile = { 64, 32 }, experts = 0.99,
+                        experts_depth = depth, wgrad = wgrad, evidence = "measured",
+                        source = "moec calibrate on the reference machine, one core" }
   end
   local function shares(points)
     return m.curve { points = points, evidence = "measured",
                      source = "moec calibrate on the reference machine, one core" }
   end
-  return { name = "CPU core", arch = "cpu", units = 1, memory = here(8 * 2^30), bandwidth = here(9e9),
-           launch = here(2e-6), stream = here(0.9), move = here(0.7), adam = here(0.9),
-           bf16 = products(233e9, 0.75), fp32 = products(117e9, 0.75), shared = 32768, contention = 1, sustained = 1,
+  return { name = "CPU core", arch = "cpu", units = 1, memory = here(8 * 2^30), bandwidth = here(35e9),
+           launch = here(1e-8), stream = here(0.89), move = here(0.62), adam = here(0.89), row_rate = here(21e9),
+           bf16 = products(229e9, 13, 0.87), fp32 = products(111e9, 6, 0.89), shared = 32768, contention = 1,
+           sustained = 1, overlap = 0,
            attention = shares { { 64, 0.385 }, { 256, 0.61 }, { 1024, 0.79 }, { 4096, 0.855 } },
            attention_back = shares { { 64, 0.325 }, { 256, 0.63 }, { 1024, 0.51 }, { 4096, 0.60 } },
            attention_narrow = 0.12, attention_block = 0 },
-         { node = 64, inside = "memory", rate = 9e9, latency = 20e-6, network = 1.25 * GB, evidence = "measured",
-           rows = { 4e9, 4e9 }, row_evidence = "measured" }
+         { node = 64, inside = "memory", rate = 15e9, latency = 10e-6, network = 1.25 * GB, evidence = "measured",
+           rows = { 15e9, 5.6e9 }, row_evidence = "measured" }
 end
 
 local function link_inside(at, size)

@@ -2,9 +2,12 @@
 // What work costs on a machine: descriptions of devices and links, seconds of kernels and of what ranks say
 // to each other. Nothing here knows a model; profile.h does.
 //
-// A kernel takes the longer of its arithmetic and its traffic, and a launch:
+// A kernel takes the longer of its arithmetic and its traffic, what of the other is not hidden behind it (on a core,
+// which does one after the other, most of it), and a launch:
 //
-//   t = max(flops / (peak * sustained * reach * tile * wave * depth), bytes / (bandwidth * share)) + launch
+//   t = max(arithmetic, traffic) + (1 - overlap) * min(arithmetic, traffic) + launch
+//   arithmetic = flops / (peak * sustained * reach * tile * wave * depth) + flops of row operations / row_rate
+//   traffic    = bytes / (bandwidth * share)
 //   tile   of the tiles that cover the result, how much is result (a group of experts' rows ends in a
 //          tile of its own)
 //   wave   of the rounds in which units take tiles, how much is taken
@@ -61,6 +64,7 @@ typedef struct CostMatmul {
     double edge;              // a tile of m x n takes 1 + edge (1/m + 1/n) times its arithmetic
     int32_t tile_m, tile_n;   // the largest of a unit; products that it does not suit have smaller ones
     double experts;           // reach of grouped products over dense ones
+    double wgrad;             // reach of wgrads over forward
     double experts_depth_k;   // their depth_k
     double quantise_bytes;    // traffic per number of the left operand before it can be used; bf16: 0
     double quantise_s;        // and its launch
@@ -74,7 +78,9 @@ typedef struct CostDevice {
     int64_t reserved_bytes;   // of it, what contexts and transports take
     double bytes_per_s;       // of memory, peak
     double sustained;         // of the rates of products and attention, under load that lasts: clocks fall, ranks wait
+    double overlap;           // of a product's arithmetic and traffic, the share of the shorter that the longer hides
     double launch_s;          // of a kernel, beside others
+    double row_flop_per_s;    // of row operations (exponentials count 8), where memory does not decide; 0: it does
     double stream, move, adam; // share of bytes_per_s: row programs, permuted rows, the optimizer
     CostMatmul matmul[PRECISION_MXFP8 + 1]; // by Precision; [PRECISION_OPEN] is unused
     CostCurve attention[2];   // forward, backward: share of the peak by sequence length, heads of 128
@@ -140,7 +146,7 @@ typedef enum CostRemote { COST_HERE, COST_PUTS, COST_GETS } CostRemote;
 typedef struct CostKernel {
     uint8_t class, precision, role; // CostClass, Precision, CostRole
     uint8_t remote;                 // a move to (COST_PUTS) or from (COST_GETS) other ranks: cost_rows_s has
-                                    // its seconds, cost_kernel_s only its launch
+                                    // the seconds of what crosses, cost_remote_s those beyond
     double row_bytes;               // of a remote move: of one row
     double m, n, k, groups;
     double flops, bytes;
@@ -150,6 +156,9 @@ typedef struct CostKernel {
 // there are; 1 where all are.
 void cost_of_kernel(const KernelDesc *desc, double load, CostKernel *out);
 double cost_kernel_s(const CostDevice *device, const CostKernel *kernel);
+// Of a remote move beside whose rows others cross for rows_s: its launch, and what its own memory takes longer. Bytes count all
+// of its rows, those that stay too.
+double cost_remote_s(const CostDevice *device, const CostKernel *kernel, double rows_s);
 // Of a kernel over rows of experts, when only `load` of the rows that it has room for exist.
 void cost_of_rows(CostKernel *kernel, double load);
 

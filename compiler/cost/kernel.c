@@ -112,7 +112,7 @@ static double product_s(const CostDevice *dev, const CostMatmul *p, const CostKe
     double groups = fmax(kernel->groups, 1);
     double m = wgrad ? kernel->m : kernel->m / groups, k = wgrad ? kernel->k / groups : kernel->k, n = kernel->n;
     if (!(m > 0 && n > 0 && k > 0)) return 0;
-    double reach = p->reach * (experts ? p->experts : 1) * dev->sustained, depth = experts ? p->experts_depth_k : p->depth_k;
+    double reach = p->reach * (experts ? p->experts : 1) * (wgrad ? p->wgrad : 1) * dev->sustained, depth = experts ? p->experts_depth_k : p->depth_k;
     static const struct { double m, n; } part[] = { { 1, 1 }, { .5, 1 }, { .5, .5 }, { .25, .5 }, { .25, .25 },
                                                     { .25, 1 }, { .125, 1 }, { .0625, 1 } };
     double best = INFINITY;
@@ -139,7 +139,10 @@ static double product_kernel_s(const CostDevice *dev, const CostKernel *kernel) 
     if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_BF16];
     double arithmetic = product_s(dev, p, kernel);
     double traffic = product_bytes(kernel) / (dev->bytes_per_s * dev->stream);
-    double s = fmax(fmax(arithmetic, kernel->flops / p->flop_per_s), traffic) + dev->launch_s;
+    double products = 2 * kernel->m * kernel->n * kernel->k, others = fmax(kernel->flops - products, 0);
+    arithmetic = fmax(arithmetic, kernel->flops / p->flop_per_s);
+    if (dev->row_flop_per_s > 0) arithmetic += others / dev->row_flop_per_s;
+    double s = fmax(arithmetic, traffic) + (1 - dev->overlap) * fmin(arithmetic, traffic) + dev->launch_s;
     if (p->quantise_bytes > 0) { // weights are quantised once a step; a wgrad has none
         double numbers = kernel->m * kernel->k + (kernel->role == COST_WGRAD ? kernel->k * kernel->n : 0);
         s += numbers * p->quantise_bytes / (dev->bytes_per_s * dev->stream) + p->quantise_s;
@@ -168,15 +171,24 @@ static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
     return fmax(kernel->flops / (p->flop_per_s * share * dev->sustained), traffic) + dev->launch_s;
 }
 
+static double row_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
+    double arithmetic = dev->row_flop_per_s > 0 ? kernel->flops / dev->row_flop_per_s : 0;
+    return fmax(kernel->bytes / (dev->bytes_per_s * dev->stream), arithmetic) + dev->launch_s;
+}
+
+double cost_remote_s(const CostDevice *dev, const CostKernel *kernel, double rows_s) {
+    return fmax(kernel->bytes / (dev->bytes_per_s * dev->move) - rows_s, 0) + dev->launch_s;
+}
+
 double cost_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
     switch ((CostClass)kernel->class) {
     case COST_dense:
     case COST_experts: return product_kernel_s(dev, kernel);
     case COST_attention: return attention_s(dev, kernel);
     case COST_move:
-        if (kernel->remote) return dev->launch_s;
+        if (kernel->remote) return cost_remote_s(dev, kernel, INFINITY);
         return kernel->bytes / (dev->bytes_per_s * dev->move) + dev->launch_s;
     case COST_optimizer: return kernel->bytes / (dev->bytes_per_s * dev->adam) + dev->launch_s;
-    default: return kernel->bytes / (dev->bytes_per_s * dev->stream) + dev->launch_s;
+    default: return row_kernel_s(dev, kernel);
     }
 }

@@ -116,11 +116,12 @@ static void of_remote(const Reading *r, const PlanInstr *instr, const Route *rou
         bool puts = operand->mode == OPERAND_PUT;
         out->kernel.remote = puts ? COST_PUTS : COST_GETS;
         out->kernel.row_bytes += (double)b->bytes / (double)b->dims[0];
-        // What the kernel counts of them is the room there is for rows, on this rank; they go over links.
+        // What the kernel counts of them is the room there is for rows, on this rank.
         out->kernel.bytes = fmax(out->kernel.bytes - (double)b->bytes, 0);
         out->group = operand->group;
         if (!route) continue;
         int32_t members = plan_group_size(r->plan, (PlanGroup)operand->group);
+        out->kernel.bytes += route->tokens * route->top_k * (double)b->bytes / (double)b->dims[0];
         out->rows = (CostRows){ route->tokens, route->top_k, route->experts * members, out->kernel.row_bytes, 1,
                                 !puts, false };
     }

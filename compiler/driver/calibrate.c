@@ -43,8 +43,8 @@ static Status pulse(void *user, const char *what) {
 static void add_products(Text *out, const char *field, const CostMatmul *p) {
     text_printf(out,
                 "    %s = m.products { peak = %.4g, reach = %.3f, depth = %.0f, tile = { %d, %d }, experts = %.3f,\n"
-                "                      experts_depth = %.0f, evidence = \"measured\", source = source },\n",
-                field, p->flop_per_s, p->reach, p->depth_k, p->tile_m, p->tile_n, p->experts, p->experts_depth_k);
+                "                      experts_depth = %.0f, wgrad = %.3f, evidence = \"measured\", source = source },\n",
+                field, p->flop_per_s, p->reach, p->depth_k, p->tile_m, p->tile_n, p->experts, p->experts_depth_k, p->wgrad);
 }
 
 static void add_attention(Text *out, const CostDevice *d) {
@@ -102,8 +102,9 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
                 (long long)d->memory_bytes, d->bytes_per_s);
     text_printf(out, "    launch = known(%.3g), stream = known(%.3f), adam = known(%.3f), move = %.3f,\n", d->launch_s,
                 d->stream, d->adam, d->move);
-    text_printf(out, "    sustained = known(%.3f), contention = %.2f, reserved = %d,\n", d->sustained, d->contention,
-                strcmp(d->arch, "cpu") ? 1 << 30 : 64 << 20);
+    if (d->row_flop_per_s > 0) text_printf(out, "    row_rate = known(%.4g),\n", d->row_flop_per_s);
+    text_printf(out, "    sustained = known(%.3f), overlap = %.2f, contention = %.2f, reserved = %d,\n", d->sustained,
+                d->overlap, d->contention, strcmp(d->arch, "cpu") ? 1 << 30 : 64 << 20);
     add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
     add_products(out, "fp32", &d->matmul[PRECISION_FP32]);
     add_attention(out, d);
@@ -140,9 +141,12 @@ static void show(const CostDevice *d, const CostLink *link) {
     if (bf16->flop_per_s > 0) printf("  products   bf16 %.4g GFLOP/s", bf16->flop_per_s / 1e9);
     if (fp32->flop_per_s > 0) printf(", fp32 %.4g", fp32->flop_per_s / 1e9);
     if (bf16->flop_per_s > 0) printf("; %.0f %% under load that lasts", 100 * d->sustained);
-    if (bf16->experts > 0) printf("; experts %.0f %%", 100 * bf16->experts);
+    if (bf16->experts > 0) printf("; experts %.0f %%, wgrads %.0f %%", 100 * bf16->experts, 100 * bf16->wgrad);
     if (bf16->flop_per_s > 0) printf("\n");
-    if (d->bytes_per_s > 0) printf("  memory     %.4g GB/s, %.0f %% of it by sums\n", d->bytes_per_s / 1e9, 100 * d->stream);
+    if (d->bytes_per_s > 0)
+        printf("  memory     %.4g GB/s, %.0f %% of it by sums, %.0f %% hidden by products\n", d->bytes_per_s / 1e9,
+               100 * d->stream, 100 * d->overlap);
+    if (d->row_flop_per_s > 0) printf("  rows       %.4g GFLOP/s of row operations\n", d->row_flop_per_s / 1e9);
     if (d->launch_s > 0) printf("  launch     %.2f us\n", d->launch_s * 1e6);
     const CostCurve *at = d->attention;
     if (at[0].n)

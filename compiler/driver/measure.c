@@ -15,6 +15,7 @@ typedef struct Lab {
     Arena *arena;
     Plan *plan;
     Codegen *codegen;
+    Model *model;    // of row operations
     Pool *pool;
     Device *device;
     DeviceKernel *kernels;
@@ -45,6 +46,7 @@ static Status open_lab(Lab *lab) {
 
 static void close_lab(Lab *lab) {
     codegen_destroy(lab->codegen);
+    model_destroy(lab->model);
     device_close(lab->device);
     pool_destroy(lab->pool);
     plan_destroy(lab->plan);
@@ -175,6 +177,18 @@ static Work product_work(const char *what, uint8_t precision, int64_t rows, int3
     return work;
 }
 
+// [rows, k]^T x [rows, n], added to nothing.
+static Work wgrad_work(const char *what, uint8_t precision, int64_t rows, int64_t n, int32_t k) {
+    Work work = product_work(what, precision, rows, 0, n, k);
+    work.desc.family = FAMILY_MATMUL_W;
+    work.desc.g = work.desc.x, work.desc.y = DTYPE_F32;
+    work.n_args = 0;
+    bind(&work, "x", rows * k * dtype_bytes(work.desc.x));
+    bind(&work, "g", rows * n * dtype_bytes(work.desc.x));
+    bind(&work, "w", n * k * 4);
+    return work;
+}
+
 enum { WIDTH_CPU = 64, WIDTH_GPU = 128 }; // of heads
 
 // Causal, of one sequence.
@@ -206,6 +220,32 @@ static Work sum_work(int64_t n) {
     return work;
 }
 
+// x * sigmoid(x) over rows that caches keep: what row operations compute.
+static Work row_work(Lab *lab, int64_t rows, int32_t n) {
+    Model *m = lab->model;
+    Attr attr = { .raw = { 0, 0 } };
+    attr.mm.over = 1;
+    attr.mm.precision = PRECISION_FP32;
+    uint32_t token = model_generator(m, OP_UNIFORM, 0, &(int32_t){ 1 }, 1),
+             w = model_param(m, model_intern(m, "w"), false, (int32_t[]){ 1, n }, 2, 0),
+             x = model_node(m, OP_MATMUL, &attr, NULL, (uint32_t[]){ token, w }, 2);
+    uint32_t *nodes = ARENA_ARRAY(lab->arena, uint32_t, 2);
+    nodes[0] = model_op1(m, OP_SIGMOID, x);
+    nodes[1] = model_op2(m, OP_MUL, x, nodes[0]);
+    RowLoad *load = ARENA_ARRAY(lab->arena, RowLoad, 1);
+    RowStore *store = ARENA_ARRAY(lab->arena, RowStore, 1);
+    *load = (RowLoad){ .node = x, .what = WHAT_VALUE, .dtype = DTYPE_F32 };
+    *store = (RowStore){ .node = nodes[1], .dtype = DTYPE_F32 };
+    Work work = { .what = "row operations",
+                  .desc = { .family = FAMILY_ROW, .rows = rows, .n = n,
+                            .flops = (double)(op_info[OP_SIGMOID].flops + op_info[OP_MUL].flops) * (double)rows * n,
+                            .body = { .model = m, .row = ROW_T, .nodes = nodes, .n_nodes = 2, .loads = load, .n_loads = 1,
+                                      .stores = store, .n_stores = 1 } } };
+    bind(&work, "l0", rows * n * 4);
+    bind(&work, "s0", rows * n * 4);
+    return work;
+}
+
 static Work launch_work(void) {
     Work work = { .what = "launches", .desc = { .family = FAMILY_CLEAR, .n = 64 } };
     bind(&work, "x", 256);
@@ -213,7 +253,8 @@ static Work launch_work(void) {
 }
 
 enum { LENGTHS = 4 /* of sequences */ };
-enum { BF16_LARGE, BF16_SHORT, BF16_EXPERTS, FP32_LARGE, FP32_SHORT, FP32_EXPERTS, SUM, REDUCE, LAUNCH,
+enum { LARGE, SHORT, EXPERTS, WGRAD, PER_PRECISION,
+       BF16 = 0, FP32 = PER_PRECISION, COLD = 2 * PER_PRECISION, SUM, REDUCE, LAUNCH, ROWS,
        ATTENTION, // [LENGTHS][forward, backward][bf16, fp32]
        OTHER_HEADS = ATTENTION + 4 * LENGTHS, N_WORKS };
 
@@ -226,10 +267,11 @@ static double rate_of(const Work *work, double s) {
     return 2.0 * (double)d->rows * (double)d->n * d->k / s;
 }
 
-// From a large product, one with a short contraction and one of experts; of the first ones, where the others
+// From a large product, one with a short contraction, one of experts and a wgrad; of the first ones, where the others
 // have not been measured.
-static CostMatmul products(const Work *large, const Work *brief, const Work *experts, bool on_host) {
-    CostMatmul p = { .evidence = EVIDENCE_measured };
+static CostMatmul products(const Work *of, bool on_host) {
+    const Work *large = of + LARGE, *brief = of + SHORT, *experts = of + EXPERTS, *wgrad = of + WGRAD;
+    CostMatmul p = { .wgrad = 1, .evidence = EVIDENCE_measured };
     if (!was_run(large)) return p;
     p.flop_per_s = rate_of(large, large->t.best);
     p.tile_m = on_host ? 64 : 256;
@@ -242,7 +284,18 @@ static CostMatmul products(const Work *large, const Work *brief, const Work *exp
     p.experts_depth_k = p.depth_k;
     if (was_run(experts))
         p.experts = fmax(fmin(rate_of(experts, experts->t.first) / rate_of(large, large->t.first), 1), 0.05);
+    if (was_run(wgrad)) p.wgrad = fmax(fmin(rate_of(wgrad, wgrad->t.first) / rate_of(large, large->t.first), 1), 0.05);
     return p;
+}
+
+// Of the traffic of a product that comes from memory, what is hidden: the same product, of rows that caches keep, says what
+// its arithmetic takes.
+static double overlap_of(const Work *cached, const Work *cold, double bytes_per_s) {
+    const KernelDesc *d = &cold->desc;
+    if (!was_run(cached) || !was_run(cold)) return 1;
+    double bytes = (double)d->rows * (double)(d->k + d->n) * dtype_bytes(d->x);
+    double arithmetic = cached->t.first * (double)d->rows / (double)cached->desc.rows;
+    return fmax(0, 1 - fmax(cold->t.first / arithmetic - 1, 0) * arithmetic * bytes_per_s / bytes);
 }
 
 // The same number of rows of heads at every length. The last work has heads of the other width.
@@ -260,20 +313,23 @@ static void make_attention(bool on_host, bool is_virtual, Work *works) {
 }
 
 // Large ones; on a virtual GPU, whose times say nothing of a real one, small.
-static void make_works(bool on_host, bool is_virtual, Work *works) {
+static void make_works(Lab *lab, bool on_host, bool is_virtual, Work *works) {
     int64_t rows = is_virtual ? 64 : on_host ? 512 : 8192, n = is_virtual ? 128 : on_host ? 1024 : 8192;
     int64_t numbers = is_virtual ? 1 << 16 : on_host ? 16 << 20 : 256 << 20;
     int32_t k = (int32_t)n, experts = 8;
     for (int i = 0; i < 2; i++) {
         uint8_t precision = i ? PRECISION_FP32 : PRECISION_BF16;
-        Work *of = works + (i ? FP32_LARGE : BF16_LARGE);
-        of[0] = product_work(i ? "products, fp32" : "products, bf16", precision, rows, 0, n, k);
-        of[1] = product_work(i ? "short products, fp32" : "short products, bf16", precision, rows, 0, n, k / 16);
-        of[2] = product_work(i ? "experts, fp32" : "experts, bf16", precision, rows, experts, n, k);
+        Work *of = works + (i ? FP32 : BF16);
+        of[LARGE] = product_work(i ? "products, fp32" : "products, bf16", precision, rows, 0, n, k);
+        of[SHORT] = product_work(i ? "short products, fp32" : "short products, bf16", precision, rows, 0, n, k / 16);
+        of[EXPERTS] = product_work(i ? "experts, fp32" : "experts, bf16", precision, rows, experts, n, k);
+        of[WGRAD] = wgrad_work(i ? "wgrads, fp32" : "wgrads, bf16", precision, 4 * rows, n / 4, k / 4);
     }
+    works[COLD] = product_work("cold products", PRECISION_FP32, on_host && !is_virtual ? 32 * rows : rows, 0, n, k / 16);
     works[SUM] = sum_work(numbers);
     works[REDUCE] = reduce_work(numbers / 2);
     works[LAUNCH] = launch_work();
+    works[ROWS] = row_work(lab, is_virtual ? 64 : 256, (int32_t)n);
     make_attention(on_host, is_virtual, works + ATTENTION);
 }
 
@@ -316,6 +372,7 @@ static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
                          .units = info.units,
                          .memory_bytes = info.memory,
                          .launch_s = works[LAUNCH].t.first,
+                         .overlap = 1,
                          .contention = on_host ? 1 : 1.2 };
     if (was_run(&works[REDUCE])) {
         double read = 4.0 * (double)works[SUM].desc.n / works[SUM].t.best;
@@ -324,16 +381,18 @@ static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
         out->stream = fmin(add / works[REDUCE].t.last / out->bytes_per_s, 1);
         out->adam = out->stream;
         out->move = 0.7 * out->stream;
+        if (on_host && was_run(&works[ROWS])) out->row_flop_per_s = works[ROWS].desc.flops / works[ROWS].t.first;
+        if (on_host) out->overlap = overlap_of(&works[FP32 + SHORT], &works[COLD], out->bytes_per_s * out->stream);
     }
-    out->matmul[PRECISION_BF16] = products(&works[BF16_LARGE], &works[BF16_SHORT], &works[BF16_EXPERTS], on_host);
-    out->matmul[PRECISION_FP32] = products(&works[FP32_LARGE], &works[FP32_SHORT], &works[FP32_EXPERTS], on_host);
+    out->matmul[PRECISION_BF16] = products(works + BF16, on_host);
+    out->matmul[PRECISION_FP32] = products(works + FP32, on_host);
     evaluate_attention(works, on_host, out);
-    if (was_run(&works[BF16_LARGE])) out->sustained = fmin(works[BF16_LARGE].t.first / works[BF16_LARGE].t.last, 1);
+    if (was_run(&works[BF16 + LARGE])) out->sustained = fmin(works[BF16 + LARGE].t.first / works[BF16 + LARGE].t.last, 1);
 }
 
 static Status measure(Lab *lab, Work *works, CostDevice *out) {
     bool on_host = lab->device->api->on_host;
-    make_works(on_host, !strncmp(lab->options->device, "vgpu", 4), works);
+    make_works(lab, on_host, !strncmp(lab->options->device, "vgpu", 4), works);
     for (int i = 0; i < N_WORKS; i++) TRY(codegen_kernel(lab->codegen, &works[i].desc, &works[i].kernel));
     lab->kernels = ARENA_ARRAY(lab->arena, DeviceKernel, lab->plan->n_kernels);
     TRY(lab->device->api->load(lab->device, lab->plan, NULL, NULL, NULL, lab->kernels));
@@ -344,7 +403,7 @@ static Status measure(Lab *lab, Work *works, CostDevice *out) {
 }
 
 Status measure_device(const MeasureOptions *options, Arena *arena, CostDevice *out) {
-    Lab lab = { .options = options, .arena = arena, .plan = plan_create() };
+    Lab lab = { .options = options, .arena = arena, .plan = plan_create(), .model = model_create() };
     Work *works = ARENA_ARRAY(arena, Work, N_WORKS);
     Status status = open_lab(&lab);
     if (status == OK) status = measure(&lab, works, out);

@@ -5,7 +5,7 @@
 #include "compiler/driver/measure.h"
 #include "runtime/comm/comm.h"
 
-enum { SIZES = 6, LARGEST = 16 << 20, ROW_BYTES = 2048, ROWS = 512 };
+enum { SIZES = 6, LARGEST = 16 << 20, ROW_BYTES = 2048, ROWS = LARGEST / ROW_BYTES };
 
 typedef struct Talk {
     Comm *comm;

@@ -545,11 +545,13 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
         out->packs_s += seconds;
         return;
     }
-    out->s[from->pass][k.class] += seconds;
     if (k.remote) {
-        out->rows_s[from->pass] += rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
-        out->s[from->pass][COST_move] += spread_s(p, c, s, part, (CostPass)from->pass, &k, s->first);
+        double rows_s = rows_seconds(p, c, s, part, (CostPass)from->pass, &k, s->first);
+        out->rows_s[from->pass] += rows_s;
+        if (c->transport != TRANSPORT_BLOCKS) seconds = cost_remote_s(&p->cluster->device, &k, rows_s);
+        else seconds += spread_s(p, c, s, part, (CostPass)from->pass, &k, s->first);
     }
+    out->s[from->pass][k.class] += seconds;
     if (from->rows == ROW_R && s->rows > s->even)
         out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, k.precision);
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&

@@ -30,6 +30,7 @@ static SimSeconds of_launch(const CostCluster *cluster, const Plan *plan, const 
     if (launch->rows.tokens <= 0) return s;
     CostGroup group = cost_plan_group(plan, (PlanGroup)launch->group);
     s.rows = cost_rows_s(cluster, group, &launch->rows);
+    if (launch->kernel.class == COST_move) s.here = cost_remote_s(&cluster->device, &launch->kernel, s.rows);
     s.link = link_of(cluster, group);
     return s;
 }

@@ -106,7 +106,7 @@ static void read_products(Spec *S, int device, const char *field, CostMatmul *ou
         lua_pop(L, 1);
         out->flop_per_s = number(S, device, field, 0, SLOWEST, &out->evidence);
         out->reach = 0.75, out->depth_k = 128, out->tile_m = 256, out->tile_n = 128; // as m.products has them
-        out->experts = 0.95, out->experts_depth_k = 512;
+        out->experts = 0.95, out->experts_depth_k = 512, out->wgrad = 1;
         return;
     }
     out->flop_per_s = number(S, block, "peak", 0, SLOWEST, NULL);
@@ -116,6 +116,8 @@ static void read_products(Spec *S, int device, const char *field, CostMatmul *ou
     out->edge = number(S, block, "edge", 0, -1e-9, NULL);
     out->experts = number(S, block, "experts", 0, 0, NULL);
     out->experts_depth_k = number(S, block, "experts_depth", 0, -1e-9, NULL);
+    out->wgrad = number(S, block, "wgrad", 0, 0, NULL);
+    if (out->wgrad > 1) bad(S, b->place, "wgrad", "at most 1");
     out->quantise_bytes = number(S, block, "quantise_bytes", 0, -1e-9, NULL);
     out->quantise_s = number(S, block, "quantise_launch", 0, -1e-9, NULL);
     out->evidence = evidence_of(L, block);
@@ -137,7 +139,10 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
     out->bytes_per_s = number(S, block, "bandwidth", 0, SLOWEST, &out->evidence[0]);
     out->sustained = number(S, block, "sustained", 1, 0, NULL);
     if (out->sustained > 1) bad(S, is_block(L, block)->place, "sustained", "at most 1");
+    out->overlap = number(S, block, "overlap", 0, -1e-9, NULL);
+    if (out->overlap > 1) bad(S, is_block(L, block)->place, "overlap", "at most 1");
     out->launch_s = number(S, block, "launch", 0, -1e-9, &out->evidence[1]);
+    out->row_flop_per_s = number(S, block, "row_rate", 0, SLOWEST, NULL);
     out->stream = number(S, block, "stream", 0, 0, &out->evidence[2]);
     out->move = number(S, block, "move", 0, 0, NULL);
     out->adam = number(S, block, "adam", 0, 0, NULL);

@@ -107,6 +107,53 @@ static void of_descriptions(void **state) {
     assert_true(k.m == 128 && k.n == 64 && k.k == 1000);
 }
 
+// A device on which every part of the formula is plain: a tile is a row, and nothing waits for anything.
+static CostDevice plain_core(void) {
+    CostDevice d = { .units = 1, .bytes_per_s = 1e9, .stream = 1, .move = 0.5, .adam = 1, .sustained = 1, .overlap = 1 };
+    d.matmul[PRECISION_FP32] = (CostMatmul){ .flop_per_s = 1e9, .reach = 1, .tile_m = 1, .tile_n = 1, .experts = 1, .wgrad = 1 };
+    return d;
+}
+
+static bool near(double x, double y) {
+    return fabs(x - y) <= 1e-9 * fabs(y);
+}
+
+static void what_a_core_does_one_by_one(void **state) {
+    (void)state;
+    CostDevice d = plain_core();
+    CostKernel k = { .class = COST_dense, .precision = PRECISION_FP32, .m = 1000, .n = 100, .k = 50, .groups = 1,
+                     .flops = 1e7, .bytes = 4e6 };
+    assert_true(near(cost_kernel_s(&d, &k), 0.01));
+    d.overlap = 0.25;
+    assert_true(near(cost_kernel_s(&d, &k), 0.013)); // 10 ms and three quarters of 4
+    k.bytes = 4e7;
+    assert_true(near(cost_kernel_s(&d, &k), 0.0475)); // 40 ms and three quarters of 10
+    d.overlap = 0;
+    k.bytes = 4e6, k.flops = 1.1e7; // a tenth are of row operations
+    assert_true(near(cost_kernel_s(&d, &k), 0.011 + 0.004));
+    d.row_flop_per_s = 1e8; // which go at a tenth of the rate
+    assert_true(cost_kernel_s(&d, &k) > 0.01 + 0.01 + 0.004 - 1e-12 && cost_kernel_s(&d, &k) < 0.0251);
+    k.role = COST_WGRAD, k.flops = 1e7;
+    d.matmul[PRECISION_FP32].wgrad = 0.5;
+    assert_true(near(cost_kernel_s(&d, &k), 0.02 + 0.004));
+    CostKernel row = { .class = COST_row, .flops = 1e6, .bytes = 4e6 };
+    assert_true(near(cost_kernel_s(&d, &row), 0.01));
+    d.row_flop_per_s = 0; // only memory decides
+    assert_true(near(cost_kernel_s(&d, &row), 0.004));
+}
+
+// Of rows that go to other ranks: what the kernel's own memory takes longer than the rows that cross.
+static void rows_that_cross(void **state) {
+    (void)state;
+    CostDevice d = plain_core();
+    CostKernel k = { .class = COST_move, .remote = COST_PUTS, .bytes = 1e6 };
+    d.launch_s = 1e-5;
+    assert_true(near(cost_remote_s(&d, &k, 0), 2e-3 + 1e-5));
+    assert_true(near(cost_remote_s(&d, &k, 5e-4), 1.5e-3 + 1e-5));
+    assert_true(near(cost_remote_s(&d, &k, 1), 1e-5));
+    assert_true(near(cost_kernel_s(&d, &k), 1e-5));
+}
+
 /* Between ranks -------------------------------------------------------------------------------- */
 
 static void collectives(void **state) {
@@ -233,7 +280,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(never_faster_than_peak), cmocka_unit_test(more_is_never_faster),
         cmocka_unit_test(few_rows_cost_more_each), cmocka_unit_test(measured_products),
-        cmocka_unit_test(of_descriptions),        cmocka_unit_test(collectives),
+        cmocka_unit_test(of_descriptions),
+        cmocka_unit_test(what_a_core_does_one_by_one),
+        cmocka_unit_test(rows_that_cross),        cmocka_unit_test(collectives),
         cmocka_unit_test(measured_collectives),   cmocka_unit_test(deduplication),
         cmocka_unit_test(rows_to_experts),        cmocka_unit_test(imbalance),
         cmocka_unit_test(beside_compute),

@@ -56,6 +56,8 @@ static void own(void **state) {
     CostKernel k = product(PRECISION_BF16, 1, 4096, 4096, 4096);
     double s = cost_kernel_s(&c.device, &k);
     assert_true(s > k.flops / 500e12 && s < 3 * k.flops / 500e12);
+    // What a device has unless it says otherwise: traffic hidden, wgrads as fast as forward, row operations as memory.
+    assert_true(c.device.overlap == 1 && c.device.matmul[PRECISION_BF16].wgrad == 1 && c.device.row_flop_per_s == 0);
     // One of the shipped ones, changed.
     text = "local m = require 'moec'\n"
            "local c = m.hardware 'b300x16'\n"

@@ -35,6 +35,9 @@ static void calibrated(void **state) {
     assert_int_equal(c.device.evidence[0], EVIDENCE_measured);
     assert_true(c.device.bytes_per_s > 1e8 && c.device.matmul[PRECISION_FP32].flop_per_s > 1e8);
     assert_true(c.device.sustained > 0 && c.device.sustained <= 1);
+    assert_true(c.device.overlap >= 0 && c.device.overlap <= 1 && c.device.row_flop_per_s > 1e7);
+    for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++)
+        assert_true(c.device.matmul[p].wgrad > 0 && c.device.matmul[p].wgrad <= 1);
     CostKernel k = { .class = COST_dense, .precision = PRECISION_FP32, .m = 512, .n = 512, .k = 512, .groups = 1,
                      .flops = 0x1p28, .bytes = 3 * 0x1p20 };
     double s = cost_kernel_s(&c.device, &k);

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Layouts of a small model on processes of this machine: the order that `moec search` predicts beside what
-# training takes. The machine should have nothing else to do.
+# training takes. The machine should have nothing else to do. Loads of experts are those of a first run.
 #   tests/bench/search/measure.sh BUILD [RANKS...]        2 and 4 if none are given
-# COUNT layouts are measured (the first four, then at even distances down the list), STEPS steps each, the median
-# of all but the first two; SPEC, TOKENS (of a step and rank) and CLUSTER (a file of moec calibrate, made if not
+# COUNT layouts are measured (the first four, then at even distances down the list) in two passes, STEPS steps each:
+# the better median of all but the first two. SPEC, TOKENS (of a step and rank) and CLUSTER (a file of moec calibrate, made if not
 # given) can be set too.
 set -euo pipefail
 build=$(realpath "$1")
@@ -15,13 +15,22 @@ count=${COUNT:-10} steps=${STEPS:-8} spec=${SPEC:-models/tiny.lua} tokens=${TOKE
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+# train RANKS LAYOUT RUN
+train() {
+    rm -rf "$3"
+    tests/mpirun.sh "$build" "$1" "$build/moec" train "$spec" --data README.md docs/language.md docs/layouts.md \
+        --out "$3" --layout "$2" --batch $((tokens * $1)) --steps "$steps" --threads 1 --precision fp32 >"$work/log" 2>&1
+}
+
 # Seconds of a step: the median of the slowest rank's, from tokens per second of a rank.
 measure() {
-    local ranks=$1 layout=$2
-    rm -rf "$work/run"
-    tests/mpirun.sh "$build" "$ranks" "$build/moec" train "$spec" --data README.md docs/language.md docs/layouts.md \
-        --out "$work/run" --layout "$layout" --batch $((tokens * ranks)) --steps "$steps" --threads 1 \
-        --precision fp32 >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; echo nan; return; }
+    local layout=$2
+    if [[ $3 == placed ]]; then # as the search has placed them: both by the first run's loads
+        "$build/moec" place "$work/first" --layout "$layout" -o "$work/placed.lua" >"$work/log" 2>&1 ||
+            { tail -3 "$work/log" >&2; echo nan; return; }
+        layout=$work/placed.lua
+    fi
+    train "$1" "$layout" "$work/run" || { tail -3 "$work/log" >&2; echo nan; return; }
     grep -o '"throughput/device/TPS":[0-9.e+]*' "$work/run/metrics.jsonl" | cut -d: -f2 | tail -n +3 | sort -g |
         awk -v tokens="$tokens" '{ t[NR] = $1 } END { print NR ? tokens / t[int((NR + 1) / 2)] : "nan" }'
 }
@@ -33,21 +42,28 @@ for ranks in "$@"; do
         tests/mpirun.sh "$build" "$ranks" "$build/moec" calibrate -o "$cluster" --threads 1 --seconds 2 >"$work/log" 2>&1 ||
             { cat "$work/log"; exit 1; }
     fi
+    train "$ranks" "dp=$ranks" "$work/first" || { tail -3 "$work/log"; exit 1; }
     env -u COLUMNS "$build/moec" search "$spec" --cluster "$cluster" --gpus "$ranks" --tokens $((tokens * ranks)) --top 64 --brief \
-        >"$work/search"
-    # number, played seconds, layout; mixed recomputes have no short form
-    awk '/^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[+-][0-9.]+% / && !/ of [0-9]/ { print $1, $3, $7 }' "$work/search" >"$work/all"
+        --load "$work/first" >"$work/search"
+    # number, played seconds, layout, whether experts are placed; mixed recomputes have no short form
+    awk '/^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[+-][0-9.]+% / && !/ of [0-9]/ {
+            print $1, $3, $7, /experts placed/ ? "placed" : "in_order" }' "$work/search" >"$work/all"
     n=$(wc -l <"$work/all")
     awk -v n="$n" -v count="$count" 'NR <= 4 || int((NR - 5) * (count - 4) / (n - 4)) > int((NR - 6) * (count - 4) / (n - 4)) ||
         NR == n' "$work/all" >"$work/some"
     printf '%s on %d processes, %d tokens a step; %d layouts predicted, %d measured\n%4s %12s %12s %8s  %s\n' \
         "$spec" "$ranks" $((tokens * ranks)) "$n" "$(wc -l <"$work/some")" "#" "predicted s" "measured s" "off" layout
+    while read -r number predicted layout experts; do
+        echo "$number $predicted $layout $experts $(measure "$ranks" "$layout" "$experts" </dev/null)"
+    done <"$work/some" >"$work/once"
     : >"$work/measured"
-    while read -r number predicted layout; do
-        seconds=$(measure "$ranks" "$layout" </dev/null)
-        awk -v i="$number" -v p="$predicted" -v s="$seconds" -v l="$layout" \
-            'BEGIN { printf "%4d %12.4f %12.4f %+7.1f%%  %s\n", i, p, s, 100 * (p / s - 1), l }' | tee -a "$work/measured"
-    done <"$work/some"
+    while read -r number predicted layout experts first; do
+        second=$(measure "$ranks" "$layout" "$experts" </dev/null)
+        awk -v i="$number" -v p="$predicted" -v l="$layout" -v e="${experts/in_order/}" -v a="$first" -v b="$second" 'BEGIN {
+            s = a == "nan" || (b != "nan" && b < a) ? b : a
+            printf "%4d %12.4f %12.4f %+7.1f%%  %s %s\n", i, p, s, s == "nan" ? 0 : 100 * (p / s - 1), l, e
+        }' | tee -a "$work/measured"
+    done <"$work/once"
     awk '$3 != "nan" { p[++n] = $2; s[n] = $3 }
         END {
             best = s[1]
