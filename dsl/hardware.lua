@@ -192,12 +192,22 @@ local function attention(evidence, a, b, c)
   return m.curve { points = { { 4096, a }, { 8192, b }, { 16384, c } }, evidence = evidence,
                    source = "AIC, attention of contexts" }
 end
--- Kernels of training on Blackwell, forward and backward: SimuMax's times on B200, 64 heads of 128 over 8 at 4096 and
--- 16 over 2 at 32768. Its shares count the products above the diagonal too, so these are half of them.
-local function trained(evidence)
-  local source = "SimuMax, B200, Transformer Engine"
-  return m.curve { points = { { 4096, 0.43 }, { 32768, 0.58 } }, evidence = evidence, source = source },
-         m.curve { points = { { 4096, 0.37 }, { 32768, 0.44 } }, evidence = evidence, source = source }
+-- Kernels of training on Blackwell, forward and backward: shares of the peak by length, causal, the products above the
+-- diagonal not counted. `simumax` is Transformer Engine on B200, 64 heads of 128 over 8 at 4096 and 16 over 2 at 32768
+-- (its own shares count all products, so these are half of them); `cudnn` the library's own benchmark on GB200 and
+-- GB300, 64 heads of 128 over 8, cuDNN 9.19. Shares at 128 and 1024 are of windows that long: measured there with heads
+-- of 64 (cuDNN 9.22 at 4096; 9.19 at 8192), times 1.5, as such heads are taken to reach two thirds of wider ones.
+local simumax = { source = "SimuMax, B200, Transformer Engine; windows: cuDNN frontend, sdpa_benchmark_training",
+                  lengths = { 128, 1024, 4096, 32768 } }
+local cudnn = { source = "cuDNN frontend, sdpa_benchmark_training",
+                lengths = { 128, 1024, 2048, 4096, 8192, 16384, 32768 } }
+local function trained(by, evidence, forward, back)
+  local function curve(shares)
+    local points = {}
+    for i, share in ipairs(shares) do points[i] = { by.lengths[i], share } end
+    return m.curve { points = points, evidence = evidence, source = by.source }
+  end
+  return curve(forward), curve(back)
 end
 
 local function bf16(peak, reach, depth, edge, experts, experts_depth, evidence)
@@ -242,36 +252,43 @@ local machines = {
              rows = { 102 * GB, 97 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 43 * GB }
   end,
   b200 = function()
-    local at, back = trained "same_gpu"
+    local at, back = trained(simumax, "same_gpu", { 0.097, 0.365, 0.43, 0.58 }, { 0.109, 0.388, 0.37, 0.44 })
     return { name = "B200", arch = "sm_100a", units = 148, memory = sheet(183359 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.84, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.94, 256, 32, 0.80, 512),
-             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
+             attention_block = 0 },
            { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 469 * GB, 464 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB }
   end,
   b300 = function()
-    local at, back = trained "same_generation"
+    local at, back = trained(simumax, "same_generation", { 0.100, 0.431, 0.43, 0.58 },
+                             { 0.115, 0.401, 0.37, 0.44 })
     return { name = "B300", arch = "sm_103a", units = 148, memory = sheet(275040 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.90, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.92, 256, 16, 0.70, 512),
-             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+             fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
+             attention_block = 0 },
            { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 469 * GB, 464 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_gpu", network = 100 * GB, net_blocks = 58 * GB }
   end,
   gb200 = function()
-    local at, back = trained "same_generation"
+    local at, back = trained(cudnn, "same_gpu", { 0.097, 0.365, 0.417, 0.534, 0.639, 0.675, 0.688 },
+                             { 0.109, 0.388, 0.334, 0.453, 0.524, 0.561, 0.589 })
     return { name = "GB200", arch = "sm_100a", units = 148, memory = sheet(189 * 2^30), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.80, 0, 16, 1, 512), mxfp8 = mxfp8(5000e12, 0.98, 512, 32, 0.75, 512),
-             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
+             attention_block = 0 },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb200",
              blocks = { 469 * GB, 450 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB,
              net_evidence = "same_generation" }
   end,
   gb300 = function()
-    local at, back = trained "same_generation"
+    local at, back = trained(cudnn, "same_gpu", { 0.100, 0.431, 0.506, 0.669, 0.755, 0.787, 0.806 },
+                             { 0.115, 0.401, 0.362, 0.478, 0.554, 0.596, 0.620 })
     return { name = "GB300", arch = "sm_103a", units = 148, memory = sheet(279 * GB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.92, 0, 16, 0.95, 512), mxfp8 = mxfp8(5000e12, 0.96, 512, 16, 0.65, 512),
-             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back },
+             fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
+             attention_block = 0 },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb300",
              blocks = { 469 * GB, 450 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 100 * GB, net_blocks = 58 * GB,

@@ -24,6 +24,9 @@ typedef enum CostHabit {
     // experts with biases: gate and value are clamped, and biases of results, times the weights of their rows, added, by
     // kernels of their own (Megatron Core's TEGroupedMLP, where its parts are not fused)
     COST_BIAS_APART = 32,
+    // rotary positions whose cosines have a factor (YaRN) by kernels of their own, one per operation (Megatron Core: TE's
+    // kernel has no factor)
+    COST_ROPE_APART = 64,
 } CostHabit;
 
 // What changes seconds and bytes of a part. How many ranks divide parameters is not here: see cost_state.

@@ -83,7 +83,7 @@ static bool is(const Row *row, Column c, const char *word) { return !strcmp(row-
 
 static uint8_t habits_of(const Row *row, bool megatron) {
     int habits = COST_WHOLE_HEAD | COST_SHORT_ROUTER;
-    if (megatron) habits |= COST_NARROW_WGRAD | COST_WIDE_ROWS;
+    if (megatron) habits |= COST_NARROW_WGRAD | COST_WIDE_ROWS | COST_ROPE_APART;
     if (is(row, COLUMN_transport, "alltoall")) habits |= COST_ALL_TO_ALL;
     if (is(row, COLUMN_experts, "apart")) habits |= COST_BIAS_APART;
     return (uint8_t)habits;

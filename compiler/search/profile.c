@@ -47,6 +47,9 @@ typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart v
 enum { GRAPHS = 2 * 2 /* experts elsewhere or here; anything gathered? */, MOST_MADE = 2 * (1 + GRAPHS) };
 typedef struct Few { Model *model; int32_t *middle; Model *graphs[GRAPHS]; } Few;
 
+// What rotary positions with a factor turn: numbers of a token, in how many tensors.
+typedef struct Turned { double numbers, tensors; } Turned;
+
 typedef struct Profile {
     CostProfile base;
     Model *model;
@@ -59,6 +62,7 @@ typedef struct Profile {
     Model *made[MOST_MADE]; int32_t n_made; // what of these is this profile's to destroy
     double *experts;            // [classes + 2]: of its layer
     CostPart *parameters;       // [classes + 2]: numbers, experts' of all ranks
+    Turned *turned;             // [classes + 2]
     const char *target;
     Probe probes[KEYS];
     Memo *memo;
@@ -532,6 +536,19 @@ static void add_apart(const Profile *p, const CostChoice *c, int32_t part, doubl
     out->s[PASS_dgrad][COST_row] += rows * back / rate + 7 * d->launch_s;
 }
 
+// What Megatron Core's _apply_rotary_pos_emb_bshd does beside what one kernel would, which reads and writes 2 bytes a
+// number. Forward: times cosines 4, half negated 2, halves joined 4, times sines 4, added 6, joined with nothing 4. Back:
+// times cosines 4, times sines 4, half negated 2, halves joined 4, added 6; zeros for what was nothing 2, added 6.
+static void add_turned(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPart *out) {
+    const CostDevice *d = &p->cluster->device;
+    double numbers = s->n_tokens * p->turned[part].numbers, rate = d->bytes_per_s * d->stream;
+    double launches = p->turned[part].tensors * d->launch_s;
+    double forward = numbers * (24 - 4) / rate + 5 * launches, back = numbers * (28 - 4) / rate + 6 * launches;
+    out->s[PASS_forward][COST_row] += forward;
+    if (c->recompute == RECOMPUTE_BLOCK) out->s[PASS_again][COST_row] += forward;
+    out->s[PASS_dgrad][COST_row] += back;
+}
+
 static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, double probe_groups,
                        const PartKernel *from, CostPart *out) {
     bool whole = c->habits & COST_WHOLE_HEAD, head = part == cost_part_after(&p->base) || part == cost_part_before(&p->base);
@@ -602,6 +619,7 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
         add_kernel(p, c, &s, part, probe_groups, &from->kernels[i], out);
     if (c->habits & COST_BIAS_APART && experts && p->parameters[part].expert_other > 0)
         add_apart(p, c, part, s.rows * probe->rows, out);
+    if (c->habits & COST_ROPE_APART) add_turned(p, c, &s, part, out);
     add_memory(from, c, &s, out);
     const CostPart *n = &p->parameters[part];
     out->dense_matrix = n->dense_matrix, out->dense_other = n->dense_other;
@@ -748,6 +766,20 @@ static void count_parameters(Profile *p) {
     }
 }
 
+static void find_turned(Profile *p) {
+    const Model *m = p->model;
+    p->turned = ARENA_ARRAY(p->arena, Turned, p->base.n_classes + 2);
+    for (uint32_t n = 1; n < m->n_nodes; n++) {
+        const Node *node = &m->nodes[n];
+        const char *name = model_name(m, node->addr);
+        if (node->op != OP_ROTATE || node->attr.turn.factor == 1 || strncmp(name, "layers.", 7)) continue;
+        int32_t part = part_of(p, p->middle, atoi(name + 7) - 1);
+        if (part < 0) continue;
+        p->turned[part].numbers += (double)type_features(&node->type);
+        p->turned[part].tensors++;
+    }
+}
+
 static void find_routes(Profile *p) {
     const Model *m = p->model;
     p->base.capacity = INFINITY;
@@ -774,6 +806,7 @@ static CostProfile *create(Model *model, const CostCluster *cluster, bool whole)
     }
     p->base.class_of = p->class_of;
     find_routes(p);
+    find_turned(p);
     count_parameters(p);
     Counts counts = model_counts(model);
     p->base.flops_per_token = counts.train_flops_per_token + counts.router_flops_per_token;

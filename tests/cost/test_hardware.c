@@ -68,6 +68,38 @@ static void own(void **state) {
     text_finish(&error);
 }
 
+// Attention takes what was measured: of cuDNN's benchmark of training, in milliseconds, made longer by the clocks of
+// load that lasts. Products below the diagonal, or in the window, of forward, and 2.5 times as many of backward.
+static void attention(void **state) {
+    (void)state;
+    static const struct {
+        const char *machine;
+        double batch, sequence, window, heads, width, ms[2];
+    } measured[] = {
+        { "gb200", 1, 4096, 0, 64, 128, { 0.206, 0.607 } },   { "gb200", 1, 8192, 0, 64, 128, { 0.688, 2.097 } },
+        { "gb300", 1, 4096, 0, 64, 128, { 0.164, 0.575 } },   { "gb300", 1, 32768, 0, 64, 128, { 8.734, 28.390 } },
+        { "gb200", 2, 8192, 1024, 64, 64, { 0.423, 0.998 } }, { "gb300", 2, 8192, 1024, 64, 64, { 0.359, 0.965 } },
+        { "gb200", 2, 4096, 128, 128, 64, { 0.210, 0.465 } }, { "gb300", 2, 4096, 128, 128, 64, { 0.202, 0.442 } },
+    };
+    Arena *arena = arena_create();
+    for (int i = 0; i < COUNT_OF(measured); i++) {
+        CostCluster c = cluster_named(measured[i].machine, arena);
+        double s = measured[i].sequence, w = measured[i].window;
+        double keys = w > 0 ? w * s - w * w / 2 : s * s / 2;
+        CostKernel k = { .class = COST_attention, .precision = PRECISION_BF16, .groups = measured[i].heads,
+                         .k = measured[i].heads * 2 * measured[i].width, .n = w > 0 ? w : s };
+        for (int back = 0; back < 2; back++) {
+            k.role = back ? COST_DGRAD : COST_FORWARD;
+            k.flops = measured[i].batch * 2 * k.k * keys * (back ? 2.5 : 1);
+            double ms = 1e3 * (cost_kernel_s(&c.device, &k) - c.device.launch_s) * c.device.sustained;
+            if (fabs(ms / measured[i].ms[back] - 1) > 0.02)
+                fail_msg("%s, %g in %g, %s: %g ms, measured %g", measured[i].machine, w, s, back ? "backward" : "forward",
+                         ms, measured[i].ms[back]);
+        }
+    }
+    arena_destroy(arena);
+}
+
 // The cluster that the page shows.
 static void documented(void **state) {
     (void)state;
@@ -131,6 +163,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shipped),
         cmocka_unit_test(own),
+        cmocka_unit_test(attention),
         cmocka_unit_test(documented),
         cmocka_unit_test(wrong),
     };
