@@ -110,6 +110,9 @@ typedef struct CostStack {
 // moec's own, in bf16: GPUs read one copy of a matrix in both orders, CPUs have two.
 const CostStack *cost_stack_moec(const CostDevice *device);
 
+// How `dp` ranks of a stage live with a choice: what one rank holds is resident, whatever the choice says of it, since
+// there is nothing to gather.
+CostChoice cost_settled(CostChoice choice, int32_t dp);
 // Bytes of parameters of a part that lie on a rank all the time (docs/layouts.md, "Where parameters live").
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);
 // Seconds that parameters of a part take on one rank, nothing hidden.

@@ -34,6 +34,12 @@ static double expert_ranks(const CostChoice *choice, int32_t dp) {
     return fmax(dp / (choice->ep > 0 ? choice->ep : 1), 1);
 }
 
+CostChoice cost_settled(CostChoice choice, int32_t dp) {
+    if (dp <= 1) choice.params = PARAMS_RESIDENT;
+    if (expert_ranks(&choice, dp) <= 1) choice.expert_params = PARAMS_RESIDENT;
+    return choice;
+}
+
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp) {
     double bytes = bytes_of(stack, choice, part->dense_matrix, part->dense_other, choice->params, dp) +
                    bytes_of(stack, choice, part->expert_matrix, part->expert_other, choice->expert_params,

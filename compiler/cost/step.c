@@ -63,11 +63,12 @@ static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const
 
 CostChoice cost_run_choice(const CostRun *run) {
     const Layout *l = run->layout;
-    return (CostChoice){ .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
-                         .recompute = l->recompute, .transport = l->transport, .params = l->params,
-                         .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF,
-                         .routing = run->routing, .habits = run->habits,
-                         .capacity = l->capacity, .round = l->round };
+    CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
+                          .recompute = l->recompute, .transport = l->transport, .params = l->params,
+                          .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF,
+                          .routing = run->routing, .habits = run->habits,
+                          .capacity = l->capacity, .round = l->round };
+    return cost_settled(choice, l->dp);
 }
 
 static bool add_parts(Stepper *s) {

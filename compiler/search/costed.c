@@ -26,21 +26,20 @@ static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32
     bool recorded = c->placed && choice->ep > 1 && part < c->profile->n_classes;
     double imbalance =
         !recorded ? 0 : placed_imbalance(c->placed, c->profile->class_of, part, choice->ep, !choice->placement);
-    // What one rank holds is not gathered.
-    bool divided = choice->dp > 1, experts_divided = choice->dp > choice->ep;
-    return (CostChoice){ .microbatch = choice->microbatch,
-                         .ep = choice->ep,
-                         .precision = choice->precision,
-                         .recompute = (uint8_t)recompute,
-                         .transport = choice->transport,
-                         .whole_blocks = cost_whole_blocks(c->cluster),
-                         .params = divided ? choice->params : PARAMS_RESIDENT,
-                         .expert_params = experts_divided ? choice->expert_params : PARAMS_RESIDENT,
-                         .alone = !choice->overlap,
-                         .routing = c->routing,
-                         .imbalance = imbalance,
-                         .capacity = choice->capacity,
-                         .round = choice->round };
+    CostChoice cost = { .microbatch = choice->microbatch,
+                        .ep = choice->ep,
+                        .precision = choice->precision,
+                        .recompute = (uint8_t)recompute,
+                        .transport = choice->transport,
+                        .whole_blocks = cost_whole_blocks(c->cluster),
+                        .params = choice->params,
+                        .expert_params = choice->expert_params,
+                        .alone = !choice->overlap,
+                        .routing = c->routing,
+                        .imbalance = imbalance,
+                        .capacity = choice->capacity,
+                        .round = choice->round };
+    return cost_settled(cost, choice->dp);
 }
 
 static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
