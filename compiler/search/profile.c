@@ -470,15 +470,17 @@ static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s
 
 // Blocks come in order of ranks and experts want rows by expert, so either end copies rows in memory: what has come
 // to a rank is read once and written for each of its experts, and the other way round. By an all-to-all of copies it
-// is two permutations of all of them.
+// is two permutations of all of them; in mxfp8, whose blocks are of 32 rows, all are copied once more, so that each
+// expert's begin at a multiple (Megatron Core's TEGroupedMLP, Fp8Padding; blocks come so).
 static double spread_s(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
                        const CostKernel *k, double share) {
     if (c->transport != TRANSPORT_BLOCKS || c->ep <= 1) return 0;
     const CostDevice *d = &p->cluster->device;
     double top_k = p->base.top_k, bytes = row_bytes(c, pass, k) * s->n_tokens * share * s->load;
-    bool copies = c->habits & COST_ALL_TO_ALL;
+    bool copies = c->habits & COST_ALL_TO_ALL, pads = copies && c->precision == PRECISION_MXFP8;
     double moved = copies ? (1 + top_k) + 2 * top_k : cost_reached(p->experts[part], top_k, c->ep) + top_k;
-    return bytes * moved / (d->bytes_per_s * d->move) + (copies ? 2 : 1) * d->launch_s;
+    double padded = pads ? 2 * top_k * bytes / (d->bytes_per_s * d->stream) + d->launch_s : 0;
+    return bytes * moved / (d->bytes_per_s * d->move) + (copies ? 2 : 1) * d->launch_s + padded;
 }
 
 // Operands of an expert's wgrad have come in eight bits, or are left so by forward, and are widened for it.

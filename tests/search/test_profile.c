@@ -378,6 +378,38 @@ static void turned_apart(void **state) {
     arena_destroy(arena);
 }
 
+// By hand: in mxfp8 rows of copies are copied once more where they come and where they go, in forward and in backward, and
+// so are the fp32 weight of each and its gradient.
+static void padded_apart(void **state) {
+    (void)state;
+    Arena *arena = arena_create();
+    CostCluster cluster;
+    load_cluster("b200x8", &cluster, arena);
+    const CostDevice *d = &cluster.device;
+    Model *m = load("qwen3_30b_a3b", NULL, NULL);
+    CostProfile *p = profile_create(m, &cluster);
+    if (!p) fail_msg("%s", m->diag.message);
+    double moves[2][2]; // [blocks, an all-to-all][bf16, mxfp8]
+    for (int copies = 0; copies < 2; copies++) {
+        for (int narrow = 0; narrow < 2; narrow++) {
+            CostChoice choice = { .microbatch = 1, .ep = 8, .precision = narrow ? PRECISION_MXFP8 : PRECISION_BF16,
+                                  .routing = COST_UNIFORM, .transport = TRANSPORT_BLOCKS, .recompute = RECOMPUTE_NONE,
+                                  .habits = COST_WIDE_ROWS | (copies ? COST_ALL_TO_ALL : 0) };
+            CostPart part = part_of(p, p->class_of[1], choice);
+            moves[copies][narrow] = 0;
+            for (int pass = 0; pass < N_COST_PASSES; pass++) moves[copies][narrow] += part.s[pass][COST_move];
+        }
+    }
+    double rows = 4096.0 * 8, bytes = rows * (4 * 2048 * (2 + 2) + 2 * (4 + 4));
+    double want = bytes / (d->bytes_per_s * d->stream) + 5 * d->launch_s;
+    assert_true(fabs(moves[0][1] / moves[0][0] - 1) < 1e-9);
+    double more = moves[1][1] - moves[1][0];
+    if (fabs(more / want - 1) > 1e-6) fail_msg("%g s more, by hand %g", more, want);
+    profile_destroy(p);
+    model_destroy(m);
+    arena_destroy(arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_are_enough),
@@ -386,6 +418,7 @@ int main(void) {
         cmocka_unit_test(buckets_belong_to_layers),
         cmocka_unit_test(habits_cost),
         cmocka_unit_test(turned_apart),
+        cmocka_unit_test(padded_apart),
         cmocka_unit_test(memory),
         cmocka_unit_test(memory_of_stages),
         cmocka_unit_test(memory_of_one_layer),
