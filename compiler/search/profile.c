@@ -7,12 +7,9 @@
 //
 // Memory. In a part's kernels the live bytes, less what earlier parts save, are sums of the same kind; those
 // that no other moment exceeds in all three terms are kept, and the largest is taken for each choice.
-#include "compiler/search/profile.h"
-
-#include <math.h>
 #include <stdlib.h>
 
-#include "compiler/kernel/kernel.h"
+#include "compiler/search/profile_private.h"
 
 typedef struct Grows { double stays, tokens, rows, experts; } Grows; // bytes of the probe
 
@@ -25,49 +22,12 @@ typedef struct PartKernel {
 
 typedef struct Moments { Grows *items; uint32_t n, cap; } Moments;
 
-typedef struct ProbePart {
+struct ProbePart {
     PartKernel *kernels;
     uint32_t n_kernels, cap_kernels;
     Grows saved[2];
     Moments moments[2]; // by region: act, sym
-} ProbePart;
-
-typedef struct Probe {
-    bool made, refused;
-    ProbePart *parts; // [classes + 2]
-    double rows;      // of experts, on this rank
-} Probe;
-
-enum { KEYS = 2 * 3 * 2 * 4 * 2 }; // fp32 or bf16; recomputation; experts elsewhere or here; what is gathered; ahead?
-
-typedef struct Memo { int32_t part; CostChoice choice; bool possible; CostPart value; } Memo;
-
-// A model with fewer layers, or the model itself; and by class the layer of it that stands for the class. graphs: of its
-// step, one for each number of ranks that probes have (layout_of), made when first asked for.
-enum { GRAPHS = 2 * 2 /* experts elsewhere or here; anything gathered? */, MOST_MADE = 2 * (1 + GRAPHS) };
-typedef struct Few { Model *model; int32_t *middle; Model *graphs[GRAPHS]; } Few;
-
-// What rotary positions with a factor turn: numbers of a token, in how many tensors.
-typedef struct Turned { double numbers, tensors; } Turned;
-
-typedef struct Profile {
-    CostProfile base;
-    Model *model;
-    const CostCluster *cluster;
-    Arena *arena;
-    bool whole;                 // probes are of all layers
-    int32_t *class_of, *middle; // [layers]; [classes]: the middle one of its layers
-    uint64_t *looks;            // [layers]: of all kernels of forward, where classes go by products
-    Few few[2];                 // what is probed; [1] where dense parameters are gathered. No model: not made yet
-    Model *made[MOST_MADE]; int32_t n_made; // what of these is this profile's to destroy
-    double *experts;            // [classes + 2]: of its layer
-    CostPart *parameters;       // [classes + 2]: numbers, experts' of all ranks
-    Turned *turned;             // [classes + 2]
-    const char *target;
-    Probe probes[KEYS];
-    Memo *memo;
-    uint32_t n_memo, cap_memo;
-} Profile;
+};
 
 /* Collecting a probe --------------------------------------------------------------------------- */
 
@@ -157,14 +117,6 @@ static void keep_moment(Arena *arena, Moments *m, Grows g) {
     *ARENA_PUSH(arena, m->items, m->n, m->cap) = g;
 }
 
-// The part that a layer stands for, or -1: another of its class does.
-static int32_t part_of(const Profile *p, const int32_t *middle, int32_t layer) {
-    if (layer < 0) return cost_part_before(&p->base);
-    if (layer >= p->base.n_layers) return cost_part_after(&p->base);
-    int32_t class = p->class_of[layer];
-    return middle[class] == layer ? class : -1;
-}
-
 static int by_first(const void *a, const void *b) {
     const ProbeBuffer *x = a, *y = b;
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
@@ -248,55 +200,6 @@ static int32_t smallest_divisor(int32_t n) {
     return 1;
 }
 
-/* Fewer layers -------------------------------------------------------------------------------- */
-
-// Whether layers i and j, and those up to `near` layers away, compute the same; the ends of the model count.
-static bool alike(const Profile *p, int32_t i, int32_t j, int32_t near) {
-    for (int32_t k = -near; k <= near; k++) {
-        bool here = i + k >= 0 && i + k < p->base.n_layers, there = j + k >= 0 && j + k < p->base.n_layers;
-        if (here != there || (here && p->looks[i + k] != p->looks[j + k])) return false;
-    }
-    return true;
-}
-
-// The model with the first and last layers and, of each class, the first one around which all is as around the middle
-// one: layers show in others that are near.
-static void choose_few(Profile *p, int32_t near, Few *out) {
-    int32_t n = p->base.n_layers, left = 0;
-    bool *without = ARENA_ARRAY(p->arena, bool, n + 1);
-    *out = (Few){ p->model, ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1) };
-    for (int32_t i = near + 1; i < n - 1 - near; i++) without[i] = true;
-    for (int32_t k = 0; k < p->base.n_classes; k++) {
-        int32_t *middle = &out->middle[k];
-        while (!alike(p, *middle, p->middle[k], near)) ++*middle;
-        for (int32_t i = *middle - near; i <= *middle + near; i++)
-            if (i >= 0 && i < n) without[i] = false;
-    }
-    for (int32_t i = 0; i < n; i++) left += !without[i];
-    Model *few = left < n ? model_without_layers(p->model, without) : NULL;
-    if (few) out->model = p->made[p->n_made++] = few;
-    else memcpy(out->middle, p->middle, sizeof *out->middle * (size_t)p->base.n_classes);
-}
-
-// How far away layers may show in one. Gathers begin ahead, as many as come to the bytes of the largest, which may be
-// many times a layer's (overlap.c).
-enum { NEAR = 3 };
-
-static Few *few_for(Profile *p, const CostChoice *choice) {
-    bool ahead = choice->params && !choice->alone;
-    Few *few = &p->few[ahead];
-    if (few->model) return few;
-    double most = 0, least = INFINITY;
-    for (int32_t i = 0; i < p->base.n_classes + 2; i++) {
-        double n = p->parameters[i].dense_matrix + p->parameters[i].dense_other;
-        most = fmax(most, n);
-        if (i < p->base.n_classes) least = fmin(least, n);
-    }
-    int32_t near = ahead ? NEAR + (int32_t)fmin(2 * most / least, p->base.n_layers) : NEAR;
-    choose_few(p, p->whole ? p->base.n_layers : near, few);
-    return few;
-}
-
 // Two ranks have each part of what is gathered.
 static Layout layout_of(const Profile *p, const CostChoice *choice) {
     Layout layout = layout_single();
@@ -329,7 +232,7 @@ static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, S
                              .precision = precision,
                              .recompute = layout.recompute,
                              .layout = &layout };
-    Few *few = few_for(p, choice);
+    Few *few = profile_few(p, choice);
     LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen,
                          .graph = graph_for(p, few, choice, layout.dp) };
     *seen = (Seen){ .p = p, .few = few, .scratch = arena_create() };
@@ -345,7 +248,7 @@ bool profile_plans(const CostProfile *profile, const CostChoice *choice) {
         return false;
     }
     CostChoice alone = { .alone = true };
-    Model *few = few_for(p, &alone)->model;
+    Model *few = profile_few(p, &alone)->model;
     Layout layout = layout_of(p, choice);
     layout.transport = choice->transport;
     if (isfinite(choice->round) && choice->round > 0 && layout.ep > 1) {
@@ -665,7 +568,7 @@ static void memo_grow(Profile *p) {
     }
 }
 
-static bool profile_part(const CostProfile *base, int32_t part, const CostChoice *choice, CostPart *out) {
+bool profile_part(const CostProfile *base, int32_t part, const CostChoice *choice, CostPart *out) {
     Profile *p = base->user;
     if (2 * p->n_memo >= p->cap_memo) memo_grow(p);
     Memo *memo = memo_at(p, part, choice);
@@ -677,168 +580,4 @@ static bool profile_part(const CostProfile *base, int32_t part, const CostChoice
     }
     *out = memo->value;
     return memo->possible;
-}
-
-/* Classes and parameters ----------------------------------------------------------------------- */
-
-static uint64_t mix_kernel(uint64_t h, const CostKernel *k, const KernelDesc *d) {
-    h = hash_mix(h, (uint64_t)d->family << 32 | (uint32_t)k->groups, (uint64_t)k->m);
-    h = hash_mix(h, (uint64_t)k->n, (uint64_t)k->k);
-    return hash_mix(h, (uint64_t)d->window, (uint64_t)d->heads << 32 | (uint32_t)d->kv_heads);
-}
-
-typedef struct Signatures { uint64_t *of, *looks; double *experts; int32_t n; } Signatures;
-
-static void sign(void *user, const ProbeKernel *at) {
-    Signatures *s = user;
-    CostKernel k;
-    cost_of_kernel(at->desc, 1, &k);
-    bool product = k.class == COST_dense || k.class == COST_experts || k.class == COST_attention;
-    if (at->backward || at->layer < 0 || at->layer >= s->n) return;
-    uint64_t h = mix_kernel(0, &k, at->desc), flops = (uint64_t)k.flops, bytes = (uint64_t)k.bytes;
-    s->looks[at->layer] += hash_mix(h, flops, bytes); // whatever their order
-    if (!product) return;
-    s->of[at->layer] += h;
-    if (k.class == COST_experts) s->experts[at->layer] = at->desc->experts;
-}
-
-static void ignore_buffer(void *user, const ProbeBuffer *buffer) {
-    (void)user;
-    (void)buffer;
-}
-
-static void choose_middles(Profile *p) {
-    int32_t *count = ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1);
-    int32_t *seen = ARENA_ARRAY(p->arena, int32_t, p->base.n_classes + 1);
-    for (int32_t i = 0; i < p->base.n_layers; i++) count[p->class_of[i]]++;
-    for (int32_t i = 0; i < p->base.n_layers; i++) {
-        int32_t class = p->class_of[i];
-        if (seen[class]++ == count[class] / 2) p->middle[class] = i;
-    }
-}
-
-static bool find_classes(Profile *p, bool whole) {
-    int32_t n = p->base.n_layers;
-    p->looks = ARENA_ARRAY(p->arena, uint64_t, n + 1);
-    Signatures s = { ARENA_ARRAY(p->arena, uint64_t, n + 1), p->looks, ARENA_ARRAY(p->arena, double, n + 1), n };
-    Layout layout = layout_single();
-    LowerOptions options = { .microbatch = 1, .microbatches = 1, .target = p->target, .layout = &layout,
-                             .precision = PRECISION_BF16 };
-    layout.microbatch = 1;
-    layout.capacity = 1; // one rank drops nothing
-    LowerProbe probe = { .kernel = sign, .buffer = ignore_buffer, .user = &s };
-    if (!lower_probe(p->model, &options, &probe)) return false;
-    p->class_of = ARENA_ARRAY(p->arena, int32_t, n + 1);
-    p->middle = ARENA_ARRAY(p->arena, int32_t, n + 1);
-    p->experts = ARENA_ARRAY(p->arena, double, n + 2);
-    for (int32_t i = 0; i < n; i++) {
-        int32_t k = 0;
-        while (k < i && s.of[k] != s.of[i]) k++;
-        p->class_of[i] = k < i ? p->class_of[k] : p->base.n_classes++;
-        p->experts[p->class_of[i]] = s.experts[i];
-        p->base.experts = fmax(p->base.experts, s.experts[i]);
-    }
-    choose_middles(p);
-    p->whole = whole;
-    return true;
-}
-
-// Experts beyond the layers (multi-token prediction) are those of the last part.
-static void count_parameters(Profile *p) {
-    const Model *m = p->model;
-    p->parameters = ARENA_ARRAY(p->arena, CostPart, p->base.n_classes + 2);
-    for (uint32_t i = 0; i < m->n_params; i++) {
-        const Param *param = &m->params[i];
-        const char *name = model_name(m, param->addr);
-        if (param->is_state || !param->node) continue;
-        int32_t layer = !strncmp(name, "layers.", 7)     ? atoi(name + 7) - 1
-                        : !strncmp(name, "embedding", 9) ? -1
-                                                         : m->n_layers;
-        int32_t part = part_of(p, p->middle, layer);
-        if (part < 0) continue;
-        const Type *t = model_type(m, param->node);
-        double n = (double)type_features(t);
-        CostPart *to = &p->parameters[part];
-        if (t->row == ROW_E) {
-            n *= model_experts(m, t);
-            p->experts[part] = model_experts(m, t);
-        }
-        *(t->row == ROW_E ? (param->is_weight ? &to->expert_matrix : &to->expert_other)
-                          : (param->is_weight ? &to->dense_matrix : &to->dense_other)) += n;
-    }
-}
-
-static void find_turned(Profile *p) {
-    const Model *m = p->model;
-    p->turned = ARENA_ARRAY(p->arena, Turned, p->base.n_classes + 2);
-    for (uint32_t n = 1; n < m->n_nodes; n++) {
-        const Node *node = &m->nodes[n];
-        const char *name = model_name(m, node->addr);
-        if (node->op != OP_ROTATE || node->attr.turn.factor == 1 || strncmp(name, "layers.", 7)) continue;
-        int32_t part = part_of(p, p->middle, atoi(name + 7) - 1);
-        if (part < 0) continue;
-        p->turned[part].numbers += (double)type_features(&node->type);
-        p->turned[part].tensors++;
-    }
-}
-
-static void find_routes(Profile *p) {
-    const Model *m = p->model;
-    p->base.capacity = INFINITY;
-    for (uint32_t n = 1; n < m->n_nodes; n++) {
-        if (m->nodes[n].op != OP_ROUTE) continue;
-        Type rows = { .row = ROW_R, .route = n };
-        p->base.top_k = fmax(p->base.top_k, model_top_k(m, &rows));
-        if (m->nodes[n].attr.route.capacity > 0) p->base.capacity = m->nodes[n].attr.route.capacity;
-    }
-}
-
-static CostProfile *create(Model *model, const CostCluster *cluster, bool whole) {
-    Arena *arena = arena_create();
-    Profile *p = ARENA_NEW(arena, Profile);
-    p->arena = arena;
-    p->model = model;
-    p->cluster = cluster;
-    p->target = strcmp(cluster->device.arch, "cpu") ? arena_printf(arena, "cuda:%s", cluster->device.arch) : "cpu";
-    p->base = (CostProfile){ .model = model->name, .n_layers = model->n_layers, .sequence = model->sequence,
-                             .vocab = model->vocab, .width = model->width, .part = profile_part, .user = p };
-    if (!find_classes(p, whole)) {
-        arena_destroy(arena);
-        return NULL;
-    }
-    p->base.class_of = p->class_of;
-    find_routes(p);
-    find_turned(p);
-    count_parameters(p);
-    Counts counts = model_counts(model);
-    p->base.flops_per_token = counts.train_flops_per_token + counts.router_flops_per_token;
-    return &p->base;
-}
-
-CostProfile *profile_create(Model *model, const CostCluster *cluster) {
-    return create(model, cluster, false);
-}
-
-CostProfile *profile_create_whole(Model *model, const CostCluster *cluster) {
-    return create(model, cluster, true);
-}
-
-CostProfile *profile_on(const CostProfile *profile, const CostCluster *cluster) {
-    Arena *arena = arena_create();
-    Profile *p = ARENA_NEW(arena, Profile);
-    *p = *(const Profile *)profile->user;
-    p->arena = arena;
-    p->cluster = cluster;
-    p->base.user = p;
-    p->n_made = 0;
-    p->memo = NULL;
-    p->n_memo = p->cap_memo = 0;
-    return &p->base;
-}
-
-void profile_destroy(CostProfile *profile) {
-    if (!profile) return;
-    Profile *p = profile->user;
-    while (p->n_made) model_destroy(p->made[--p->n_made]);
-    arena_destroy(p->arena);
 }
