@@ -165,7 +165,7 @@ Status bench_search(Bench *bench, const BenchRun *run, Arena *arena, const char 
     SearchProfile profile;
     Search *search;
     SearchSpace space = { .ranks = cost_cluster_devices(&made->cluster), .sequences = run->sequences,
-                          .memory_bytes = made->cluster.device.memory_bytes, .overlaps = 1 << 1,
+                          .memory_bytes = made->cluster.device.memory_bytes,
                           .precisions = { run->precision }, .n_precisions = 1 };
     TRY(costed_start(&costed, &profile));
     TRY(search_create(&profile, &space, &search));

@@ -138,9 +138,10 @@ static int olmo_core_3(Bench *bench, bool searches) {
                100 * (to->tokens_per_s / from->tokens_per_s - 1), 100 * (published - 1));
     }
     printf("\nmxfp8 is known to the cost model; moec has no kernels for it.\n");
-    static const int searched[] = { 1, 7, 9 };
-    if (searches) printf("\nfastest of all layouts, as predicted, with the same sequences in a step; memory is that of\n"
-                        "moec's plans\n");
+    static const int searched[] = { 1, 7, 9, 10 };
+    if (searches) printf("\nfastest of all layouts, as predicted, with the same sequences in a step, precision and capacity:\n"
+                        "of pp, dp, ep, microbatch, schedule, slots, stages, each layer's recomputation, where parameters\n"
+                        "live, transport and overlap; memory is that of moec's plans\n");
     for (int i = 0; searches && i < COUNT_OF(searched); i++) {
         int result = search_for(bench, &reported[searched[i]], &results[searched[i]]);
         if (result) return result;

@@ -113,6 +113,48 @@ static void reproduced(void **state) {
     expect_error("unexpected 'olmo-core-3' after published");
 }
 
+// A row of the page's table, from one of the command's: rows, median and 90th percentile of errors, pairs in order.
+static void add_row(Text *text, const char *title, const char *of_page) {
+    const char *at = strstr(command_output(), title);
+    int rows = 0;
+    float median = 0, most = 0, model = 0, all = 0;
+    if (!at || sscanf(at + strlen(title), "%d %f %% %f %% %f %% of %*d %f %%", &rows, &median, &most, &model, &all) != 5)
+        fail_msg("no '%s' in\n%s", title, command_output());
+    text_printf(text, "| %s | %d | %.1f %% | %.1f %% | %.1f %%, %.1f %% |\n", of_page, rows, (double)median, (double)most,
+                (double)model, (double)all);
+}
+
+// The page says what the command does. MOEC_UPDATE=1 writes it.
+static void page(void **state) {
+    (void)state;
+    static const struct { const char *title, *row; } views[] = {
+        { "nothing fitted, all ", "nothing fitted, all" },
+        { "nothing fitted, tested halves ", "nothing fitted, the tested halves" },
+        { "nothing fitted, groups of under four ", "nothing fitted, groups of under four" },
+        { "scaled, tested halves ", "scaled, the tested halves" },
+    };
+    static const char path[] = MOEC_SOURCE_DIR "/docs/search.md";
+    expect_exit(0, RUN("reproduce", "published"));
+    size_t bytes;
+    char *text = read_whole(path, &bytes);
+    Text written = { 0 };
+    int rows = 0;
+    for (const char *line = text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n") + 1;
+        int i = 0;
+        while (i < COUNT_OF(views) && !(!strncmp(line, "| ", 2) && !strncmp(line + 2, views[i].row, strlen(views[i].row)) &&
+                                        !strncmp(line + 2 + strlen(views[i].row), " |", 2)))
+            i++;
+        if (i < COUNT_OF(views)) add_row(&written, views[i].title, views[i].row), rows++;
+        else text_add_n(&written, line, (size_t)(end - line));
+    }
+    assert_int_equal(rows, COUNT_OF(views));
+    bool same = !strcmp(text_cstr(&written), text);
+    if (!same && getenv("MOEC_UPDATE")) write_file(path, text_cstr(&written), written.bytes);
+    else if (!same) fail_msg("docs/search.md has other figures: MOEC_UPDATE=1 ./dev test driver.cost");
+    text_finish(&written);
+}
+
 static const char head[] =
     "stack,gpu,spec,args,gpus,precision,batch,microbatch,sequence,params,pp,slots,stages,ep,routing,transport,recompute,"
     "experts,rows_hidden,params_hidden,reduce,tokens_per_s,tflop_per_s,memory_gib,source,note\n";
@@ -165,6 +207,7 @@ int main(void) {
         cmocka_unit_test(calibrated),
         cmocka_unit_test(interrupted),
         cmocka_unit_test(reproduced),
+        cmocka_unit_test(page),
         cmocka_unit_test(published),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
