@@ -69,15 +69,13 @@ static bool add_parts(const CostProfile *p, const CostAccount *account, const Co
     const Layout *l = run->layout;
     CostChoice choice = cost_run_choice(run);
     choice.params = choice.expert_params = PARAMS_RESIDENT; // what moec gathers is not theirs
-    int32_t n = p->n_layers;
-    for (int32_t i = -1; i <= n; i++) {
+    for (int32_t i = 0; i < p->n_layers + 2; i++) {
         CostPart part;
-        int32_t which = i < 0 ? cost_part_before(p) : i == n ? cost_part_after(p) : p->class_of[i];
-        int32_t stage = i == n ? layout_stages(l) - 1 : layout_stage_of_layer(l, i < 0 ? 0 : i, n);
-        int32_t recompute = l->layer_recompute && i >= 0 && i < n ? l->layer_recompute[i] : l->recompute;
-        choice.recompute = recompute == RECOMPUTE_CHEAP && !account->compiled ? RECOMPUTE_NONE : (uint8_t)recompute;
-        if (!p->part(p, which, &choice, &part)) return false;
-        add_part(account, run, &part, &stages[stage % l->pp]);
+        CostPlace place = cost_place(p, l, i);
+        bool eager = place.recompute == RECOMPUTE_CHEAP && !account->compiled;
+        choice.recompute = eager ? RECOMPUTE_NONE : place.recompute;
+        if (!p->part(p, place.part, &choice, &part)) return false;
+        add_part(account, run, &part, &stages[place.stage % l->pp]);
     }
     return true;
 }

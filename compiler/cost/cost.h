@@ -194,7 +194,8 @@ typedef enum CostRouting { COST_LEARNED, COST_UNIFORM, COST_RANDOM } CostRouting
 double cost_imbalance(CostRouting routing, double tokens /* of the group */, double top_k, double experts,
                       double ranks);
 
-// Seconds that communication adds to compute while both run: compute is slower by device->contention beside it.
-double cost_exposed_s(const CostDevice *device, double compute_s, double communication_s);
+// Seconds that communication adds to compute if a share of it (0 to 1) runs beside that: compute is slower by
+// device->contention meanwhile.
+double cost_exposed_s(const CostDevice *device, double share, double compute_s, double communication_s);
 
 #endif

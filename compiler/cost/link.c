@@ -118,8 +118,8 @@ bool cost_whole_blocks(const CostCluster *cluster) {
     return arch && strcmp(arch, "cpu");
 }
 
-double cost_exposed_s(const CostDevice *device, double compute_s, double communication_s) {
-    double slow = fmax(device->contention, 1);
-    if (communication_s >= compute_s * slow) return communication_s - compute_s;
-    return communication_s * (1 - 1 / slow);
+double cost_exposed_s(const CostDevice *device, double share, double compute_s, double communication_s) {
+    double slow = fmax(device->contention, 1), beside_s = communication_s * share, alone_s = communication_s - beside_s;
+    if (beside_s <= 0) return alone_s;
+    return alone_s + (beside_s >= compute_s * slow ? beside_s - compute_s : beside_s * (1 - 1 / slow));
 }

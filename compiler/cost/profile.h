@@ -127,6 +127,12 @@ CostState cost_state(const CostCluster *cluster, const CostStack *stack, const C
 
 /* step.c: one layout ------------------------------------------------------------------------------ */
 
+// Parts in the order of a layout, i from 0 to n_layers + 1: which one, on which virtual stage, with which recomputation.
+typedef struct CostPlace { int32_t part, stage; uint8_t recompute; } CostPlace;
+CostPlace cost_place(const CostProfile *profile, const Layout *layout, int32_t i);
+// Bytes of a microbatch between two stages.
+double cost_boundary_bytes(const CostProfile *profile, int32_t microbatch, uint8_t precision);
+
 // What a layout's step is made of, for the rank of the slowest stage, in seconds.
 typedef struct CostStep {
     double seconds;

@@ -27,10 +27,10 @@ static double total(const double s[N_COST_CLASSES]) {
     return sum;
 }
 
-// Of seconds that ranks talk, what is not hidden: a share runs beside compute, which it slows.
+// Of seconds that ranks talk, what is not hidden.
 static double exposed(const Stepper *s, double share, double compute_s, double talk_s) {
-    double beside = s->run->layout->overlap == OVERLAP_OFF ? 0 : talk_s * share;
-    return talk_s - beside + (beside > 0 ? cost_exposed_s(&s->cluster->device, compute_s, beside) : 0);
+    if (s->run->layout->overlap == OVERLAP_OFF) share = 0;
+    return cost_exposed_s(&s->cluster->device, share, compute_s, talk_s);
 }
 
 static void add_part(const Stepper *s, Stage *stage, const CostPart *part, const CostChoice *choice) {
@@ -71,20 +71,29 @@ CostChoice cost_run_choice(const CostRun *run) {
     return cost_settled(choice, l->dp);
 }
 
+CostPlace cost_place(const CostProfile *p, const Layout *l, int32_t i) {
+    int32_t n = p->n_layers, layer = i - 1;
+    if (i == 0) return (CostPlace){ cost_part_before(p), 0, l->recompute };
+    if (i > n) return (CostPlace){ cost_part_after(p), layout_stages(l) - 1, l->recompute };
+    return (CostPlace){ p->class_of[layer], layout_stage_of_layer(l, layer, n),
+                        l->layer_recompute ? l->layer_recompute[layer] : l->recompute };
+}
+
 static bool add_parts(Stepper *s) {
     const Layout *l = s->run->layout;
     CostChoice choice = cost_run_choice(s->run);
-    int32_t n = s->p->n_layers;
-    for (int32_t i = -1; i <= n; i++) {
+    for (int32_t i = 0; i < s->p->n_layers + 2; i++) {
         CostPart part;
-        int32_t which = i < 0 ? cost_part_before(s->p) : i == n ? cost_part_after(s->p) : s->p->class_of[i];
-        int32_t layer = i < 0 ? 0 : i == n ? n - 1 : i;
-        choice.recompute = l->layer_recompute && i >= 0 && i < n ? l->layer_recompute[i] : l->recompute;
-        if (!s->p->part(s->p, which, &choice, &part)) return false;
-        int32_t stage = i == n ? layout_stages(l) - 1 : layout_stage_of_layer(l, layer, n);
-        add_part(s, &s->stages[stage % l->pp], &part, &choice);
+        CostPlace place = cost_place(s->p, l, i);
+        choice.recompute = place.recompute;
+        if (!s->p->part(s->p, place.part, &choice, &part)) return false;
+        add_part(s, &s->stages[place.stage % l->pp], &part, &choice);
     }
     return true;
+}
+
+double cost_boundary_bytes(const CostProfile *p, int32_t microbatch, uint8_t precision) {
+    return (double)microbatch * p->sequence * p->width * (precision == PRECISION_FP32 ? 4 : 2);
 }
 
 static int32_t in_flight(const Layout *l, int32_t stage, int64_t microbatches) {
@@ -98,7 +107,7 @@ int64_t cost_moving_bytes(const CostProfile *p, const CostRun *run, int32_t stag
     const Layout *l = run->layout;
     int32_t saved = in_flight(l, stage, run->sequences / ((int64_t)l->dp * l->microbatch));
     int64_t moving = cost_stage_bytes(parts, n, saved);
-    double bytes = (double)l->microbatch * p->sequence * p->width * (run->precision == PRECISION_FP32 ? 4 : 2);
+    double bytes = cost_boundary_bytes(p, l->microbatch, run->precision);
     if (l->pp > 1)
         moving += (int64_t)(bytes * ((l->chunks - (stage == 0)) * saved + (stage < l->pp - 1 || l->chunks > 1)));
     return moving;
@@ -109,7 +118,7 @@ static void finish(Stepper *s, int64_t microbatches, CostStep *out) {
     const Layout *l = s->run->layout;
     double fill = 0, slowest = -INFINITY, v = l->chunks, m = (double)microbatches;
     const Stage *of = s->stages;
-    double bytes = (double)l->microbatch * s->p->sequence * s->p->width * (s->run->precision == PRECISION_FP32 ? 4 : 2);
+    double bytes = cost_boundary_bytes(s->p, l->microbatch, s->run->precision);
     for (int32_t i = 0; i < l->pp; i++) {
         Stage *stage = &s->stages[i];
         double params = exposed(s, s->run->params_hidden, stage->microbatch_s, stage->once_params_s);
@@ -184,8 +193,7 @@ int32_t *cost_split(const CostProfile *profile, const CostCluster *cluster, cons
         Stepper s = { profile, cluster, stack, run, &one };
         CostChoice choice = cost_run_choice(run);
         CostPart part;
-        int32_t which = i == 0 ? cost_part_before(profile) : i > n ? cost_part_after(profile) : profile->class_of[i - 1];
-        if (!profile->part(profile, which, &choice, &part)) return NULL;
+        if (!profile->part(profile, cost_place(profile, l, i).part, &choice, &part)) return NULL;
         add_part(&s, &one, &part, &choice);
         seconds[i] = one.microbatch_s;
         high += seconds[i];

@@ -47,17 +47,13 @@ static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part,
     return c->profile->part(c->profile, part, &cost, out);
 }
 
-// Of seconds that ranks talk, what is not hidden.
-static double exposed(const Costed *c, bool overlap, double share, double compute_s, double talk_s) {
-    double beside = overlap ? talk_s * share : 0;
-    return talk_s - beside + (beside > 0 ? cost_exposed_s(&c->cluster->device, compute_s, beside) : 0);
-}
-
 // Of a microbatch, by kind; `optimizer` and `once` of a step.
 static void find_seconds(const Costed *c, const SearchChoice *choice, int32_t part, const CostPart *p, Seconds *out) {
     CostChoice cost = cost_choice(c, choice, part, 0);
     CostState state = cost_state(c->cluster, &c->stack, p, &cost, choice->dp);
+    const CostDevice *device = &c->cluster->device;
     double compute = state.work_s, rows = 0;
+    double rows_share = choice->overlap ? c->rows_hidden : 0, params_share = choice->overlap ? c->params_hidden : 0;
     *out = (Seconds){ .kind[COSTED_memory] = state.work_s, .packs = state.work_s };
     for (CostPass pass = 0; pass < N_COST_PASSES; pass++) {
         const double *s = p->s[pass];
@@ -79,12 +75,12 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, int32_t pa
         out->kind[COSTED_memory] += move;
     }
     out->kind[COSTED_optimizer] = state.optimizer_s;
-    out->kind[COSTED_rows] = exposed(c, choice->overlap, c->rows_hidden, compute, rows);
-    out->kind[COSTED_params] = exposed(c, choice->overlap, c->params_hidden, compute, state.microbatch_s);
+    out->kind[COSTED_rows] = cost_exposed_s(device, rows_share, compute, rows);
+    out->kind[COSTED_params] = cost_exposed_s(device, params_share, compute, state.microbatch_s);
     // Forward gathers once, backward again, and exchanges.
     if (rows > 0) out->forward += out->kind[COSTED_rows] * p->rows_s[PASS_forward] / rows;
     out->forward += out->kind[COSTED_params] / 3;
-    out->once = exposed(c, choice->overlap, c->params_hidden, compute, state.step_s);
+    out->once = cost_exposed_s(device, params_share, compute, state.step_s);
 }
 
 static double of_microbatch(const Seconds *s) {
@@ -157,11 +153,6 @@ static bool costed_work(const void *user, const SearchChoice *choice, int32_t pa
     return true;
 }
 
-static double boundary_bytes(const Costed *c, const SearchChoice *choice) {
-    return (double)choice->microbatch * c->profile->sequence * c->profile->width *
-           (choice->precision == PRECISION_FP32 ? 4 : 2);
-}
-
 static bool has_plan(const Costed *c, const SearchChoice *choice) {
     if (!c->plans) return true;
     double capacity = choice->capacity > 0 ? choice->capacity : c->profile->capacity;
@@ -185,7 +176,7 @@ static bool costed_rest(const void *user, const SearchChoice *choice, SearchRest
     if (!has_plan(c, choice)) return false;
     *out = (SearchRest){ .fixed_bytes = (double)c->cluster->device.reserved_bytes };
     if (choice->pp == 1) return true;
-    out->boundary_bytes = boundary_bytes(c, choice);
+    out->boundary_bytes = cost_boundary_bytes(c->profile, choice->microbatch, choice->precision);
     out->send_s = cost_collective_s(c->cluster, COLLECTIVE_send, (CostGroup){ choice->pp, choice->dp },
                                     out->boundary_bytes);
     out->sent_s = choice->overlap ? 0 : 2 * out->send_s;

@@ -270,10 +270,12 @@ static void imbalance(void **state) {
 static void beside_compute(void **state) {
     (void)state;
     CostDevice d = { .contention = 1.25, .sustained = 1 };
-    assert_true(cost_exposed_s(&d, 1, 0) == 0);
-    assert_true(fabs(cost_exposed_s(&d, 10, 1) - 0.2) < 1e-12);    // slows what runs beside it
-    assert_true(fabs(cost_exposed_s(&d, 1, 10) - 9) < 1e-12);      // hides what computes
-    assert_true(cost_exposed_s(&d, 1, 1.25) <= cost_exposed_s(&d, 1, 1.3));
+    assert_true(cost_exposed_s(&d, 1, 1, 0) == 0);
+    assert_true(fabs(cost_exposed_s(&d, 1, 10, 1) - 0.2) < 1e-12);   // slows what runs beside it
+    assert_true(fabs(cost_exposed_s(&d, 1, 1, 10) - 9) < 1e-12);     // hides what computes
+    assert_true(fabs(cost_exposed_s(&d, 0.5, 10, 1) - 0.6) < 1e-12); // half of it waited for
+    assert_true(cost_exposed_s(&d, 0, 10, 1) == 1);
+    assert_true(cost_exposed_s(&d, 1, 1, 1.25) <= cost_exposed_s(&d, 1, 1, 1.3));
 }
 
 int main(void) {
