@@ -15,8 +15,8 @@
 //
 // (Products of few tiles are cut along k too, as libraries do, at the price of adding the parts up.)
 //
-// `reach` and `share` are what large problems reach of the peak, `sustained` what remains of it under load that lasts; every number says how
-// it is known (CostEvidence). Never faster than the peak or the bandwidth.
+// `reach` and `share` are what large problems reach of the peak, `sustained` what remains of it under load that lasts;
+// every number says how it is known (CostEvidence). Never faster than the peak or the bandwidth.
 //
 // Ranks are numbered as plan.h numbers them, so a group is `members` ranks `stride` apart. Links are listed
 // innermost first; link i joins size[i] of what link i - 1 joins. A group that spans several links moves

@@ -112,7 +112,8 @@ static double product_s(const CostDevice *dev, const CostMatmul *p, const CostKe
     double groups = fmax(kernel->groups, 1);
     double m = wgrad ? kernel->m : kernel->m / groups, k = wgrad ? kernel->k / groups : kernel->k, n = kernel->n;
     if (!(m > 0 && n > 0 && k > 0)) return 0;
-    double reach = p->reach * (experts ? p->experts : 1) * (wgrad ? p->wgrad : 1) * dev->sustained, depth = experts ? p->experts_depth_k : p->depth_k;
+    double reach = p->reach * (experts ? p->experts : 1) * (wgrad ? p->wgrad : 1) * dev->sustained;
+    double depth = experts ? p->experts_depth_k : p->depth_k;
     static const struct { double m, n; } part[] = { { 1, 1 }, { .5, 1 }, { .5, .5 }, { .25, .5 }, { .25, .25 },
                                                     { .25, 1 }, { .125, 1 }, { .0625, 1 } };
     double best = INFINITY;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `moec simulate --quick`: a layout from the profile of a model instead of its plans, as a search plays it. Large models
-// in a second, and precisions that plans do not have yet; pictures of units of the pipeline, as there are no instructions.
+// `moec simulate --quick`: a layout from the profile of a model instead of its plans, as a search plays it. Large
+// models in a second, and precisions that plans do not have yet; pictures show units of the pipeline, as there are no
+// instructions.
 #include <stdio.h>
 #include <string.h>
 
@@ -87,8 +88,8 @@ static void print(const Quick *q, const CostProfile *profile) {
     int32_t ranks = layout_ranks(&q->layout);
     double tokens = (double)q->layout.microbatch * q->model->sequence * q->microbatches * q->layout.dp;
     text_printf(&text, "simulate  %s, %s, without plans\n", title(q), words[q->args->precision]);
-    text_printf(&text, "step      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n", seconds * 1e3, tokens,
-                tokens / seconds, tokens / seconds / ranks, ranks, ranks == 1 ? "" : "s");
+    text_printf(&text, "step      %.3f ms, %.0f tokens, %.0f tokens/s, %.0f of each of %d rank%s\n", seconds * 1e3,
+                tokens, tokens / seconds, tokens / seconds / ranks, ranks, ranks == 1 ? "" : "s");
     driver_print(text_cstr(&text));
     print_memory(q, profile);
     text.bytes = 0;
@@ -102,7 +103,8 @@ static Status write_trace(const Quick *q, const char *path) {
     Text text = { 0 };
     trace_open(&text);
     for (int32_t i = 0; i < q->sim.n; i++)
-        sim_picture_trace(&q->picture, &q->sim, i, SIMULATED + i, arena_printf(q->arena, "simulated stage %d", i), &text);
+        sim_picture_trace(&q->picture, &q->sim, i, SIMULATED + i, arena_printf(q->arena, "simulated stage %d", i),
+                          &text);
     trace_close(&text);
     Status status = file_write_atomic(path, text_cstr(&text), text.bytes);
     text_finish(&text);
@@ -135,12 +137,14 @@ static int simulate_model(Quick *q) {
 int simulate_quick(PlanArgs *args, Arena *arena) {
     const Options *o = args->options;
     if (o->given[OPT_times] || args->target || o->load > 0)
-        return driver_fail(status_fail(ERR_ARGUMENT, "--quick has no instructions: --times, --target and --load need plans\n"
-                                                     "  hint: without --quick"));
+        return driver_fail(status_fail(ERR_ARGUMENT,
+                                       "--quick has no instructions: --times, --target and --load need plans\n"
+                                       "  hint: without --quick"));
     size_t n = strlen(args->spec);
     if (n < 4 || strcmp(args->spec + n - 4, ".lua"))
-        return driver_fail(status_fail(ERR_ARGUMENT, "--quick: expected a SPEC, a file of Lua that ends in .lua, got '%s'\n"
-                                                     "  hint: a saved plan is simulated without --quick", args->spec));
+        return driver_fail(status_fail(ERR_ARGUMENT,
+                                       "--quick: expected a SPEC, a file of Lua that ends in .lua, got '%s'\n"
+                                       "  hint: a saved plan is simulated without --quick", args->spec));
     Text error = { 0 };
     Quick q = { .args = args, .arena = arena, .model = spec_load(args->spec, &args->spec_options, &error) };
     if (!q.model) driver_say(text_cstr(&error));

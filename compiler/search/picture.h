@@ -27,11 +27,11 @@ void sim_picture_svg(const SimPicture *picture, const Sim *sim, const char *titl
 // A table: milliseconds and share of every kind, for the mean of all stages and for the first and last few.
 void sim_waterfall_print(const Sim *sim, Text *out);
 
-// Of stages that were made of plans (sim_stages): a stage's as a timeline of its plan, of one run, in the picture's arena.
+// Of stages that were made of plans (sim_stages): one as a timeline of its plan, of one run, in the picture's arena.
 PlanTimeline sim_picture_timeline(const SimPicture *picture, const Sim *sim, int32_t stage, const Plan *plan,
                                   const PlanProgram *program);
-// Of others: a stage as the process `process` of a trace. Threads: "steps"; "compute", where a row holds its kinds; "link",
-// where what crosses ranks stands, with arrows from sends to what received them.
+// Of others: a stage as the process `process` of a trace. Threads: "steps"; "compute", where a row holds its kinds;
+// "link", where what crosses ranks stands, with arrows from sends to what received them.
 void sim_picture_trace(const SimPicture *picture, const Sim *sim, int32_t stage, int32_t process, const char *name,
                        Text *out);
 

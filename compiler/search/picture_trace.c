@@ -30,7 +30,8 @@ static void print_arrow(Printer *p, const SimOp *op, const SimSpan *span) {
     snprintf(id, sizeof id, "stage %d>%d %s %d", sends ? p->number : op->peer, sends ? op->peer : p->number,
              plan_lane_words[op->lane], k);
     double inside_s = fmin((span->end_s - span->begin_s) / 2, 1e-9);
-    trace_arrow(p->out, thread_of(p, THREAD_LINK), id, sends, sends ? span->begin_s + inside_s : span->end_s - inside_s);
+    double at_s = sends ? span->begin_s + inside_s : span->end_s - inside_s;
+    trace_arrow(p->out, thread_of(p, THREAD_LINK), id, sends, at_s);
 }
 
 static void print_span(Printer *p, const SimSpan *span) {

@@ -4,7 +4,8 @@
 // Discrete events over one rank of every stage, which stands for all ranks of the stage: they do the same at
 // the same time, but for the load of experts. A rank has an order of compute and orders of transfers (links),
 // first come first served; stages say things to each other in messages. Time is whole picoseconds, so that a
-// step is the exact sum of what its waterfall lists, and equal inputs give equal bits.
+// step is the exact sum of what its waterfall lists, and equal inputs give equal bits. What stages do is told by
+// plans (simulate_plan.h) or by the costs of a layout (search_stages of search.h).
 //
 //   compute   the rank computes; beside a transfer under way it does so `contention` times slower
 //   cross     all ranks of a group within the stage, which waits for it

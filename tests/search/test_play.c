@@ -62,11 +62,13 @@ static void test_closed_forms(void **state) {
     (void)state;
     Arena *arena = arena_create();
     static const uint8_t one_class[16];
-    SearchProfile profile = { .n_layers = 16, .n_classes = 1, .class_of = one_class, .part = even_part, .rest = even_rest };
+    SearchProfile profile = { .n_layers = 16, .n_classes = 1, .class_of = one_class, .part = even_part,
+                              .rest = even_rest };
     int32_t stages[] = { 4, 4, 4, 4 }, halves[] = { 2, 2, 2, 2, 2, 2, 2, 2 };
     uint8_t recompute[16] = { 0 };
-    SearchLayout l = { .point = { .choice = { .pp = 4, .dp = 1, .ep = 1, .microbatch = 1 }, .chunks = 1, .microbatches = 8 },
-                       .stages = stages, .recompute = recompute };
+    SearchChoice choice = { .pp = 4, .dp = 1, .ep = 1, .microbatch = 1 };
+    SearchLayout l = { .point = { .choice = choice, .chunks = 1, .microbatches = 8 }, .stages = stages,
+                       .recompute = recompute };
     expect_s(&profile, &l, (8 + 3) * 12);
     l.point.chunks = 2;
     l.point.schedule = SCHEDULE_INTERLEAVED;
@@ -107,7 +109,8 @@ static void compare_kinds(uint64_t seed, const SearchLayout *layout, const Searc
     told.work = odd_work;
     Sim whole = simulated(profile, layout, arena), apart = simulated(&told, layout, arena);
     if (whole.step_ps != apart.step_ps) fail_msg("seed %llu: kinds change the step", (unsigned long long)seed);
-    for (int32_t s = 0; s < whole.n; s++) assert_int_equal(whole.stage_ps[s][SIM_BUBBLE], apart.stage_ps[s][SIM_BUBBLE]);
+    for (int32_t s = 0; s < whole.n; s++)
+        assert_int_equal(whole.stage_ps[s][SIM_BUBBLE], apart.stage_ps[s][SIM_BUBBLE]);
     double seconds = (double)whole.step_ps * 1e-12, played = search_play(profile, layout);
     int32_t enough = 4 * layout->point.choice.pp;
     if (layout->point.microbatches <= enough) assert_true(played == seconds);
@@ -192,8 +195,12 @@ static void compare_work(const SearchProfile *p, const SearchLayout *l, int32_t 
 static void test_work(void **state) {
     (void)state;
     Ground g = ground_of("h100x16", ROUTING_LEARNED);
-    static const char *const layouts[] = { "dp=1", "pp=2,dp=2,ep=2", "dp=4,ep=4,params=fsdp", "dp=8,ep=2,params=fsdp,overlap=off",
-                                           "dp=16,ep=8,transport=blocks,node=8", "dp=4,ep=4,capacity=dropless,round=1.25" };
+    static const char *const layouts[] = { "dp=1",
+                                           "pp=2,dp=2,ep=2",
+                                           "dp=4,ep=4,params=fsdp",
+                                           "dp=8,ep=2,params=fsdp,overlap=off",
+                                           "dp=16,ep=8,transport=blocks,node=8",
+                                           "dp=4,ep=4,capacity=dropless,round=1.25" };
     for (int i = 0; i < COUNT_OF(layouts); i++) {
         for (int hidden = 0; hidden < 2; hidden++) {
             Layout layout = layout_of(&g, layouts[i]);
