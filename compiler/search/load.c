@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Both forms become a row of numbers for each step, as wide as the experts of all layers. The first step says which
+// layers there are and where in a row each begins; every other step must have the same.
 #include "compiler/search/load.h"
 
 #include <jansson.h>

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// From a bound to a proof: what none can beat, a first packing, swaps, then branch and bound, each only as far as the
+// one before has left something to gain.
 #include "compiler/search/pack.h"
 
 #include <math.h>

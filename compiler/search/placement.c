@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// Copies of an expert are items of equal load to pack.h; how many each has is decided before, or searched through where
+// that is few.
 #include "compiler/search/placement.h"
 
 #include <math.h>
