@@ -55,8 +55,7 @@ static bool split_steady(VgWarp *w) {
     bool same = false;
     for (int k = 0; k < LONGEST_LOOP && !same && w->state == VG_READY; k++) {
         w->budget = 1;
-        const VgInstr *i = w->pc;
-        while (i) i = i->run(i, w, w->frame->at);
+        vg_warp_execute(w);
         same = w->state == VG_READY && hash_equal(first, warp_state(w));
     }
     return same || w->state != VG_READY;

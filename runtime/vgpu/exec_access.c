@@ -373,7 +373,22 @@ INLINE void store_data(const VgSite *s, const char *frame, uint32_t mask, const 
     }
 }
 
-// Lanes overlapped in a store: the place must hold what every one of them wrote.
+// Whether another lane stored something else than `value` as element e of lane l's place. (Places
+// are aligned to their size, so they are the same or disjoint.)
+static bool lanes_differ(const VgSite *s, const char *frame, uint32_t mask, const Lanes *off,
+                         uint32_t l, uint32_t e, const uint8_t *value, uint32_t bytes) {
+    for (uint32_t m = mask; m; m &= m - 1) {
+        uint32_t other = (uint32_t)__builtin_ctz(m);
+        uint8_t its[16];
+        if (off->at[other] != off->at[l]) continue;
+        element_put(its, frame + s->source[e], other, bytes, s->reg_bytes);
+        if (memcmp(value, its, bytes)) return true;
+    }
+    return false;
+}
+
+// Lanes overlapped in a store: the place must hold what every one of them wrote, unless a block on
+// another thread has written there since, as strong stores may.
 static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, uint32_t mask,
                              const Lanes *off, const VgPlaceMem *p, uint32_t bytes,
                              uint32_t vector) {
@@ -384,6 +399,7 @@ static VgFault check_overlap(VgWarpMem *w, const VgSite *s, const char *frame, u
             uint8_t value[16];
             element_put(value, frame + s->source[e], l, bytes, s->reg_bytes);
             if (!memcmp(value, p->host + off->at[l] + e * bytes, bytes)) continue;
+            if (!lanes_differ(s, frame, mask, off, l, e, value, bytes)) continue;
             w->team->thread->record.fault = VG_RACE;
             w->team->thread->record.other = (VgOther){ .known = true,
                                                        .access = VG_WRITE,

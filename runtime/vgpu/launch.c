@@ -15,7 +15,7 @@ struct VgPool {
     int n_threads, n_busy;
     uint64_t launch;       // rises when there is work
     VgWorker *workers;     // one per thread, [0] the caller
-    int n_workers;         // of this launch
+    int n_workers;         // of this launch, 0 between two: a helper that starts late has none of it
     bool stop;
 };
 
@@ -242,15 +242,15 @@ static Status workers_begin(VgDevice *d, VgGrid *g) {
         g->n_workers = k + 1;
         TRY(vg_mem_thread_begin(g->memory, &pool->workers[k].memory));
     }
-    pool->n_workers = n;
     g->workers = pool->workers;
     return OK;
 }
 
-static void run_all(VgDevice *d) {
+static void run_all(VgDevice *d, int n_workers) {
     VgPool *pool = d->pool;
     pthread_mutex_lock(&pool->lock);
-    pool->n_busy = pool->n_workers - 1;
+    pool->n_workers = n_workers;
+    pool->n_busy = n_workers - 1;
     pool->launch++;
     if (pool->n_busy) pthread_cond_broadcast(&pool->work);
     pthread_mutex_unlock(&pool->lock);
@@ -309,7 +309,7 @@ static VgFault run_grid(VgDevice *d, VgGrid *g) {
     double start = vg_now();
     status = workers_begin(d, g);
     int n = g->n_workers;
-    if (status == OK) run_all(d);
+    if (status == OK) run_all(d, n);
     else vg_fault_grid(g, VG_NO_MEMORY, status_message());
     workers_end(d, n);
     d->stats.seconds = vg_now() - start;

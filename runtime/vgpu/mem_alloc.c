@@ -18,7 +18,14 @@
 #include "runtime/vgpu/shadow.h"
 
 // Records hang in a table that is no heap memory: leak checkers are told of it.
-#if defined(__SANITIZE_ADDRESS__) || (defined(__clang__) && __has_feature(address_sanitizer))
+#if defined(__SANITIZE_ADDRESS__)
+#define LEAKS_SOUGHT 1
+#elif defined(__has_feature) // not in a condition with other things, which older GCCs cannot read
+#if __has_feature(address_sanitizer)
+#define LEAKS_SOUGHT 1
+#endif
+#endif
+#ifdef LEAKS_SOUGHT
 #include <sanitizer/lsan_interface.h>
 #define KNOW_TABLE(at, bytes) __lsan_register_root_region(at, bytes)
 #define FORGET_TABLE(at, bytes) __lsan_unregister_root_region(at, bytes)

@@ -18,11 +18,43 @@ enum {
 }; // instructions of a warp without progress of its cluster before
    // another is admitted
 
+// Kernels do with memory what they like, and it is the virtual GPU that looks for their races, in a
+// history that goes without locks itself (shadow_global.c). ThreadSanitizer is to see only what
+// synchronises meanwhile.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define KERNELS_UNSEEN 1
+#endif
+#endif
+#ifdef KERNELS_UNSEEN
+void AnnotateIgnoreReadsBegin(const char *file, int line); // its runtime's; no header has them
+void AnnotateIgnoreReadsEnd(const char *file, int line);
+void AnnotateIgnoreWritesBegin(const char *file, int line);
+void AnnotateIgnoreWritesEnd(const char *file, int line);
+static void kernel_begin(void) {
+    AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+    AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+static void kernel_end(void) {
+    AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+    AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+}
+#else
+static inline void kernel_begin(void) { }
+static inline void kernel_end(void) { }
+#endif
+
+void vg_warp_execute(VgWarp *w) {
+    kernel_begin();
+    const VgInstr *i = w->pc;
+    while (i) i = i->run(i, w, w->frame->at);
+    kernel_end();
+}
+
 bool vg_warp_step(VgWarp *w) {
     VgGrid *g = w->cta->grid;
     w->budget = (int32_t)g->device->quantum;
-    const VgInstr *i = w->pc;
-    while (i) i = i->run(i, w, w->frame->at);
+    vg_warp_execute(w);
     if (w->state == VG_READY) {
         w->stall += g->device->quantum;
         if (w->n_splits > 1 || w->stall > VG_STALL) vg_split_rotate(w);

@@ -8,6 +8,7 @@
 #include "runtime/vgpu/control.h"
 
 void vg_worker_run(VgWorker *worker);     // until the grid has no more work for it, or a fault
+void vg_warp_execute(VgWarp *warp);       // from its pc on, until it leaves (VgHandler)
 void vg_cluster_destroy(VgCluster *cluster);
 double vg_now(void);
 void vg_deadlock(VgWorker *worker);       // reports: nothing can run
