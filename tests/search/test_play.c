@@ -119,6 +119,22 @@ static void compare_kinds(uint64_t seed, const SearchLayout *layout, const Searc
                  layout->point.microbatches, seconds, enough, played);
 }
 
+// A layout that was found is the same one after it has been one of compiler/layout.
+static void compare_forms(const SearchLayout *found, const SearchProfile *profile, Arena *arena) {
+    Layout layout = search_to_layout(found, profile, arena);
+    SearchLayout again = search_from_layout(&layout, found->point.choice.precision, profile->n_layers, arena);
+    Layout same = search_to_layout(&again, profile, arena);
+    Text text[2] = { { 0 }, { 0 } };
+    layout_print(&layout, &text[0]);
+    layout_print(&same, &text[1]);
+    assert_string_equal(text_cstr(&text[0]), text_cstr(&text[1]));
+    int32_t n = layout.pp * layout.chunks;
+    assert_memory_equal(again.stages, found->stages, sizeof *found->stages * (size_t)n);
+    assert_memory_equal(again.recompute, found->recompute, (size_t)profile->n_layers);
+    assert_int_equal(again.point.choice.overlap, found->point.choice.overlap);
+    for (int i = 0; i < 2; i++) text_finish(&text[i]);
+}
+
 static void test_kinds(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -129,7 +145,10 @@ static void test_kinds(void **state) {
         SearchFound found;
         if (search_create(&m.profile, &m.space, &s) == OK) {
             search_run(s, (double)m.space.memory_bytes, 6, arena, &found);
-            for (int32_t i = 0; i < found.n; i++) compare_kinds(seed, &found.best[i], &m.profile, arena);
+            for (int32_t i = 0; i < found.n; i++) {
+                compare_kinds(seed, &found.best[i], &m.profile, arena);
+                compare_forms(&found.best[i], &m.profile, arena);
+            }
             search_destroy(s);
         }
         arena_destroy(arena);
