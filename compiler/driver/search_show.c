@@ -8,6 +8,8 @@
 
 static const char *const recompute_words[] = { "cheap", "none", "block" };
 
+enum { LONGEST_RECOMPUTE = 32 /* that is shown layer by layer */ };
+
 static double gib(double bytes) {
     return bytes / 0x1p30;
 }
@@ -16,9 +18,15 @@ void hunt_name(const Hunt *h, const SearchLayout *found, Text *out) {
     Layout layout = hunt_layout(h, found);
     int32_t of[SEARCH_RECOMPUTES] = { 0 }, n = layout.n_layer_recompute;
     for (int32_t i = 0; i < n; i++) of[found->recompute[i]]++;
-    layout.layer_recompute = NULL;
-    layout.n_layer_recompute = 0;
-    if (n) layout.recompute = RECOMPUTE_CHEAP;
+    Text each = { 0 };
+    if (n) layout_print_value(&layout, LAYOUT_recompute, &each);
+    if (each.bytes <= LONGEST_RECOMPUTE) n = 0; // as --layout takes it
+    text_finish(&each);
+    if (n) {
+        layout.layer_recompute = NULL;
+        layout.n_layer_recompute = 0;
+        layout.recompute = RECOMPUTE_CHEAP;
+    }
     uint8_t precision = found->point.choice.precision;
     if (h->space.n_precisions > 1)
         text_printf(out, "%s%s ", hunt_precision[precision], precision == PRECISION_MXFP8 ? "*" : "");

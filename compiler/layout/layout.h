@@ -138,6 +138,7 @@ Status layout_parse(const char *text, Arena *arena, Layout *layout);
 // The short form, canonical: fields in the order of the table, those that layout_single() has left out
 // (dp never). What it cannot say, placement and precision, is left out.
 void layout_print(const Layout *layout, Text *out);
+void layout_print_value(const Layout *layout, LayoutField field, Text *out); // of one field
 // lua.c: a file of Lua that gives the layout back, after `local m = require "moec"`; all of it.
 void layout_print_lua(const Layout *layout, int32_t n_layers /* rows of placement */, Text *out);
 void layout_help(Text *out);      // a line per field: "pp=N", what it says

@@ -39,6 +39,5 @@ bool layout_nearest(const Facts *facts, const Layout *from, Arena *arena, Layout
 /* text.c: a field of the short form */
 
 bool layout_leaves_out(const Layout *layout, LayoutField field); // it has what a layout has that says nothing
-void layout_print_value(const Layout *layout, LayoutField field, Text *out);
 
 #endif

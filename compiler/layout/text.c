@@ -106,41 +106,49 @@ static Status read_power(LayoutField field, const char *text, int32_t *out) {
 
 /* Values --------------------------------------------------------------------------------------- */
 
-// How many parts the list has; *parts are those texts.
-static int32_t split_list(Arena *arena, const char *value, char ***parts) {
-    int32_t n = 1;
-    for (const char *s = value; *s; s++) n += *s == ':';
-    *parts = ARENA_ARRAY(arena, char *, n);
-    for (int32_t i = 0; i < n; i++) {
+enum { LONGEST_LIST = 1 << 16, SHORTEST_RUN = 3 /* that is printed as one */ };
+
+typedef struct List { char **words; uint32_t n, cap; } List;
+
+// "4:4:4:3" or, the same, "4*3:3".
+static Status split_list(Arena *arena, LayoutField field, const char *value, List *out) {
+    for (bool more = true; more;) {
         size_t bytes = strcspn(value, ":");
-        (*parts)[i] = arena_strndup(arena, value, bytes);
-        value += bytes + (value[bytes] == ':');
+        char *word = arena_strndup(arena, value, bytes), *star = strchr(word, '*'), *end = NULL;
+        long long times = star ? strtoll(star + 1, &end, 10) : 1;
+        if (star && (end == star + 1 || *end || star[1] < '1' || star[1] > '9'))
+            return wrong_value(field, word, "how many alike as a whole number behind '*', as in 4*3");
+        if (times > LONGEST_LIST - (long long)out->n) return wrong_value(field, word, "fewer than 65537 entries in all");
+        if (star) *star = 0;
+        for (long long i = 0; i < times; i++) *ARENA_PUSH(arena, out->words, out->n, out->cap) = word;
+        more = value[bytes] == ':';
+        value += bytes + more;
     }
-    return n;
+    return OK;
 }
 
 static Status set_counts(Layout *layout, Arena *arena, LayoutField field, const char *value) {
-    char **parts;
-    int32_t n = split_list(arena, value, &parts);
-    if (n > LAYOUT_MOST_STAGES * LAYOUT_MOST_STAGES)
+    List list = { 0 };
+    TRY(split_list(arena, field, value, &list));
+    if (list.n > LAYOUT_MOST_STAGES * LAYOUT_MOST_STAGES)
         return wrong_value(field, "a longer list", "one number per stage");
-    int32_t *counts = ARENA_ARRAY(arena, int32_t, n);
-    for (int32_t i = 0; i < n; i++) TRY(read_whole(field, parts[i], 0, &counts[i]));
+    int32_t *counts = ARENA_ARRAY(arena, int32_t, list.n);
+    for (uint32_t i = 0; i < list.n; i++) TRY(read_whole(field, list.words[i], 0, &counts[i]));
     layout->stages = counts;
-    layout->n_stages = n;
+    layout->n_stages = (int32_t)list.n;
     return OK;
 }
 
 static Status set_policy(Layout *layout, Arena *arena, LayoutField field, const char *value) {
     layout->layer_recompute = NULL;
     layout->n_layer_recompute = 0;
-    if (!strchr(value, ':')) return read_choice(field, value, &layout->recompute);
-    char **parts;
-    int32_t n = split_list(arena, value, &parts);
-    layout->layer_recompute = ARENA_ARRAY(arena, uint8_t, n);
-    layout->n_layer_recompute = n;
-    for (int32_t i = 0; i < n; i++)
-        TRY(read_choice(field, parts[i], &layout->layer_recompute[i]));
+    if (!strpbrk(value, ":*")) return read_choice(field, value, &layout->recompute);
+    List list = { 0 };
+    TRY(split_list(arena, field, value, &list));
+    uint8_t *each = ARENA_ARRAY(arena, uint8_t, list.n);
+    for (uint32_t i = 0; i < list.n; i++) TRY(read_choice(field, list.words[i], &each[i]));
+    layout->layer_recompute = each;
+    layout->n_layer_recompute = (int32_t)list.n;
     return OK;
 }
 
@@ -254,6 +262,24 @@ bool layout_leaves_out(const Layout *layout, LayoutField field) {
     return true;
 }
 
+// Entry i of a list as a word.
+static const char *list_word(const Layout *layout, LayoutField field, int32_t i, char out[LONGEST_WORD]) {
+    if (fields[field].kind == FIELD_POLICY) return choice_word(field, layout->layer_recompute[i], out);
+    snprintf(out, LONGEST_WORD, "%d", layout->stages[i]);
+    return out;
+}
+
+static void print_list(const Layout *layout, LayoutField field, int32_t n, Text *out) {
+    char word[LONGEST_WORD], next[LONGEST_WORD];
+    for (int32_t i = 0, run; i < n; i += run) {
+        list_word(layout, field, i, word);
+        for (run = 1; i + run < n && !strcmp(list_word(layout, field, i + run, next), word);) run++;
+        if (run < SHORTEST_RUN) run = 1;
+        text_printf(out, "%s%s", i ? ":" : "", word);
+        if (run > 1) text_printf(out, "*%d", run);
+    }
+}
+
 void layout_print_value(const Layout *layout, LayoutField field, Text *out) {
     char word[LONGEST_WORD];
     switch (fields[field].kind) {
@@ -262,15 +288,10 @@ void layout_print_value(const Layout *layout, LayoutField field, Text *out) {
     case FIELD_CHOICE:
         text_add(out, choice_word(field, *(uint8_t *)member(layout, field), word));
         break;
-    case FIELD_COUNTS:
-        for (int32_t i = 0; i < layout_stages(layout); i++)
-            text_printf(out, "%s%d", i ? ":" : "", layout->stages[i]);
-        break;
+    case FIELD_COUNTS: print_list(layout, field, layout_stages(layout), out); break;
     case FIELD_POLICY:
         if (!layout->layer_recompute) text_add(out, choice_word(field, layout->recompute, word));
-        for (int32_t i = 0; i < layout->n_layer_recompute; i++)
-            text_printf(out, "%s%s", i ? ":" : "",
-                        choice_word(field, layout->layer_recompute[i], word));
+        else print_list(layout, field, layout->n_layer_recompute, out);
         break;
     case FIELD_ROOM:
         if (isinf(*(double *)member(layout, field))) text_add(out, fields[field].choices);

@@ -75,7 +75,7 @@ static void fields(void **state) {
           "dp=1,params=fsdp,expert_params=resident" },
         { "return m.layout { mesh = { 'pp=2' }, schedule = 'interleaved', slots = 2,\n"
           "  stages = { 1, 1, 1, 2 / 2 - 1 }, microbatch = 2, recompute = 'block', capacity = 1.25 }",
-          "pp=2,dp=1,schedule=interleaved,slots=2,stages=1:1:1:0,microbatch=2,recompute=block,"
+          "pp=2,dp=1,schedule=interleaved,slots=2,stages=1*3:0,microbatch=2,recompute=block,"
           "capacity=1.25" },
         { "return m.layout { capacity = 'dropless', recompute = { 'none', 'cheap', 'block' } }",
           "dp=1,recompute=none:cheap:block,capacity=dropless" },

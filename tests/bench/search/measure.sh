@@ -45,7 +45,7 @@ for ranks in "$@"; do
     train "$ranks" "dp=$ranks" "$work/first" || { tail -3 "$work/log"; exit 1; }
     env -u COLUMNS "$build/moec" search "$spec" --cluster "$cluster" --gpus "$ranks" --tokens $((tokens * ranks)) --top 64 --brief \
         --load "$work/first" >"$work/search"
-    # number, played seconds, layout, whether experts are placed; mixed recomputes have no short form
+    # number, played seconds, layout, whether experts are placed; recomputes of many kinds have no short form
     awk '/^ +[0-9]+ +[0-9.]+ +[0-9.]+ +[0-9]+ +[+-][0-9.]+% / && !/ of [0-9]/ {
             print $1, $3, $7, /experts placed/ ? "placed" : "in_order" }' "$work/search" >"$work/all"
     n=$(wc -l <"$work/all")
