@@ -62,12 +62,17 @@ typedef struct CostPart {
     double packs_s;                          // of a microbatch: packing what is gathered, adding up what was exchanged; not in s
     double flops;                            // of the model, of one microbatch, forward and backward
     // Memory, of activations [0] and of what other ranks reach [1] (regions act and sym): what a microbatch keeps
-    // between forward and backward; and the most that lives besides all saves up to this part, while a
-    // microbatch is computed here. See cost_stage_bytes.
-    int64_t saved_bytes[2], transient_bytes[2];
+    // between forward and backward; what it keeps between backward and its gradients of weights, where those are made
+    // later; and the most that lives besides all saves up to this part, while a microbatch is computed here. See
+    // cost_stage_bytes.
+    int64_t saved_bytes[2], wait_bytes[2], transient_bytes[2];
+    // The same most where what waits stays after this part's backward, besides the larger of both; later parts' waits
+    // are not in it. And of what waits, what is saved, too.
+    int64_t late_bytes[2], both_bytes[2];
     // Numbers of parameters. Of matrices, which kernels read packed, and others, read as they are.
     double dense_matrix, dense_other;        // held by all ranks of dp
     double expert_matrix, expert_other;      // of this rank's experts; held by dp / ep ranks
+    double dense_largest, expert_largest;    // of one parameter
 } CostPart;
 
 // Regions act and sym together of a stage whose parts are in order, with `in_flight` microbatches saved at most:
@@ -82,6 +87,7 @@ struct CostProfile {
     const int32_t *class_of;   // [n_layers]: 0 .. n_classes - 1
     double experts, top_k;     // of the layer with most experts; 0: none
     double capacity;           // what the spec says; INFINITY: dropless
+    double dense_numbers, expert_numbers; // parameters of the model, experts' of all ranks
     double flops_per_token;    // of training, forward and backward, without recomputation
     // Part p: a class, n_classes: before the first layer, n_classes + 1: after the last one. False: that choice
     // is impossible (ep does not divide experts).
@@ -115,6 +121,9 @@ const CostStack *cost_stack_moec(const CostDevice *device);
 CostChoice cost_settled(CostChoice choice, int32_t dp);
 // Bytes of parameters of a part that lie on a rank all the time (docs/layouts.md, "Where parameters live").
 int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const CostChoice *choice, int32_t dp);
+// What the end of a step takes of act, where nothing else is in it: the largest bucket of resident parameters that
+// several ranks share, whole, as it comes to be added up and as it is gathered again (compiler/lower/buckets.c).
+int64_t cost_update_bytes(const CostProfile *profile, const CostPart *part, const CostChoice *choice, int32_t dp);
 // Seconds that parameters of a part take on one rank, nothing hidden.
 typedef struct CostState {
     double step_s;       // crossing ranks, once a step (resident)

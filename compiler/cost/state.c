@@ -47,6 +47,17 @@ int64_t cost_state_bytes(const CostStack *stack, const CostPart *part, const Cos
     return (int64_t)ceil(bytes);
 }
 
+int64_t cost_update_bytes(const CostProfile *profile, const CostPart *part, const CostChoice *choice, int32_t dp) {
+    const double bucket = 32 << 20; // of small parameters together
+    double ranks = expert_ranks(choice, dp), most = 0;
+    if (dp > 1 && !choice->params) most = fmax(4 * part->dense_largest, fmin(4 * profile->dense_numbers, bucket));
+    if (ranks > 1 && !choice->expert_params && profile->expert_numbers > 0) {
+        double all = profile->expert_numbers / (choice->ep > 0 ? choice->ep : 1);
+        most = fmax(most, fmax(4 * part->expert_largest, fmin(4 * all, bucket)));
+    }
+    return (int64_t)ceil(most);
+}
+
 // Sharded matrices are rounded to what kernels read in bf16 before they are gathered.
 static double gathered_bytes(const CostStack *stack, const CostChoice *choice, double matrix, double other,
                              bool divided) {

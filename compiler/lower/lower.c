@@ -355,8 +355,29 @@ static void report_kernels(const Lower *l, const LowerProbe *probe, const int32_
     }
 }
 
+// What is read where node n is wanted and computed again there: from memory, or what would have to be in it.
+static void mark_waiting(const Lower *l, uint32_t n, const bool *weights, bool *waits) {
+    uint32_t plain = lower_plain(l, n);
+    Role role = l->info[plain].role;
+    if (weights[plain]) return;
+    if (role == ROLE_ROW || role == ROLE_KERNEL) waits[plain] = true;
+    for (int i = 0; role == ROLE_INLINE && i < l->m->nodes[plain].n_args; i++)
+        mark_waiting(l, model_arg(l->m, plain, i), weights, waits);
+}
+
+// Values that gradients of weights, made later than the rest of backward, would find in memory.
+static bool *find_waiting(const Lower *l) {
+    bool *weights = ARENA_ARRAY(l->arena, bool, l->m->n_nodes), *waits = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
+    lower_mark_weights(l, weights);
+    for (uint32_t n = 1; n < l->m->n_nodes; n++)
+        for (int i = 0; weights[n] && i < l->m->nodes[n].n_args; i++)
+            mark_waiting(l, model_arg(l->m, n, i), weights, waits);
+    return waits;
+}
+
 static void report_buffers(const Lower *l, const LowerProbe *probe, const int32_t *of_bucket) {
     int32_t backward = l->segment_first[SEGMENT_BACKWARD], end = l->segment_first[SEGMENT_UPDATE];
+    bool *waits = find_waiting(l);
     for (uint32_t b = 0; b < l->n_buffers; b++) {
         const Buffer *buffer = &l->buffers[b];
         if (!buffer_is_placed(buffer) || !buffer->writer || buffer->first >= end) continue;
@@ -366,8 +387,20 @@ static void report_buffers(const Lower *l, const LowerProbe *probe, const int32_
                            .region = buffer->region,
                            .rows = grows_by(l, buffer),
                            .saved = buffer->first < backward && buffer->last >= backward,
+                           .waits = buffer->kind == BUFFER_VALUE && waits[buffer->node],
+                           .gradient = writer->bucket && (writer->op == PLAN_exchange || writer->desc.family == FAMILY_CLEAR),
                            .first = buffer->first,
                            .last = buffer->last };
+        if (at.waits) waits[buffer->node] = false;
+        probe->buffer(probe->user, &at);
+    }
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) { // what today is never whole in memory
+        const Type *type = model_type(l->m, n);
+        if (!waits[n]) continue;
+        ProbeBuffer at = { .bytes = round_up(lower_rows(l, type) * type_features(type) * dtype_bytes((Dtype)l->info[n].dtype),
+                                             PLAN_GRAIN),
+                           .layer = probe_layer(l, n), .region = REGION_act, .rows = type->row, .waits = true,
+                           .first = -1, .last = -1 };
         probe->buffer(probe->user, &at);
     }
 }

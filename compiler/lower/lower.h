@@ -47,7 +47,9 @@ typedef struct ProbeBuffer {
     uint8_t region;       // act or sym
     uint8_t rows;         // RowKind by which its bytes grow; ROW_NONE: they stay
     bool saved;           // from forward to backward
-    int32_t first, last;  // instructions
+    bool waits;           // gradients of weights read it: it stays until they are made, where those come later (zb)
+    bool gradient;        // of weights: the whole of a bucket that is exchanged in each microbatch
+    int32_t first, last;  // instructions; first < 0: it is in memory only where it waits
 } ProbeBuffer;
 typedef struct LowerProbe {
     void (*kernel)(void *user, const ProbeKernel *kernel);  // in order of time; of forward and backward

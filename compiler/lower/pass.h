@@ -279,7 +279,8 @@ int64_t lower_rows(const Lower *l, const Type *type); // of its row axis; 1 for 
 int lower_segment(const Lower *l, uint32_t n);                 // that node n is computed in
 bool lower_has_segment(const Lower *l, int segment);           // in this program
 const char *lower_segment_name(const Lower *l, int segment);   // "forward", "forward.1"
-void lower_find_weights(Lower *l);                             // fills info[].weights
+void lower_find_weights(Lower *l);                             // fills info[].weights, where they are apart
+void lower_mark_weights(const Lower *l, bool *weights);        // [n_nodes], zeroed: which nodes would be, if they were
 void lower_list_rows(Lower *l);                                // fills l->rows, l->slots
 void lower_order_transfers(Lower *l);                          // of what kernels there are
 bool lower_crosses_wide(const Type *type); // between stages in bf16, in a bf16 run

@@ -42,9 +42,8 @@ static bool is_weight_product(Op op) {
     return op == OP_MATMUL_W || op == OP_EMBED_W;
 }
 
-void lower_find_weights(Lower *l) {
+void lower_mark_weights(const Lower *l, bool *weights) {
     const Model *m = l->m;
-    if (!pipeline_splits(l->layout)) return;
     bool *other = ARENA_ARRAY(l->arena, bool, m->n_nodes); // read by more than sums of gradients
     for (uint32_t n = m->n_nodes - 1; n > 0; n--) {
         const Node *node = &m->nodes[n];
@@ -58,9 +57,16 @@ void lower_find_weights(Lower *l) {
         const Node *node = &m->nodes[n];
         if (node->part != PART_BACKWARD || other[n] || l->info[n].role == ROLE_DEAD) continue;
         bool made = is_weight_product((Op)node->op);
-        for (int i = 0; i < node->n_args; i++) made |= l->info[model_arg(m, n, i)].weights;
-        l->info[n].weights = made;
+        for (int i = 0; i < node->n_args; i++) made |= weights[model_arg(m, n, i)];
+        weights[n] = made;
     }
+}
+
+void lower_find_weights(Lower *l) {
+    if (!pipeline_splits(l->layout)) return;
+    bool *weights = ARENA_ARRAY(l->arena, bool, l->m->n_nodes);
+    lower_mark_weights(l, weights);
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) l->info[n].weights = weights[n];
 }
 
 /* Rows ----------------------------------------------------------------------------------------- */

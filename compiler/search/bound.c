@@ -38,34 +38,64 @@ double bound_without_memory(const Search *s, const Table *t, const SearchPoint *
     return all / point->choice.pp + constant;
 }
 
-static double best_rate(const Search *s, const Table *t) {
+// What layers keep on a virtual stage, and the best rate at which recomputation of any saves that.
+static double fill_held(const Weights *w, int32_t stage, Kept *held) {
+    const Table *t = w->table;
+    const Flight *f = &w->flights[stage];
     double best = 0;
-    for (int32_t c = 0; c < s->profile.n_classes; c++) {
+    for (int32_t c = 0; c < w->s->profile.n_classes; c++) {
         const SearchLayer *layer = &t->parts[c];
+        held[c] = (Kept){ flight_bytes(&w->point, f, layer, t->base[c]), INFINITY };
         for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
-            double seconds = layer->seconds[r] - layer->seconds[t->base[c]];
-            double bytes = layer->saved_bytes[t->base[c]] - layer->saved_bytes[r];
-            if (seconds < INFINITY && bytes > 0) best = fmax(best, bytes / seconds);
+            if (layer->seconds[r] == INFINITY) continue;
+            double seconds = layer->seconds[r] - layer->seconds[t->base[c]], bytes = flight_bytes(&w->point, f, layer, r);
+            held[c].least = fmin(held[c].least, bytes);
+            if (held[c].base > bytes) best = fmax(best, (held[c].base - bytes) / seconds);
         }
     }
     return best;
 }
 
+static void fill_flights(Weights *w, Arena *arena) {
+    const SearchPoint *point = &w->point;
+    int32_t n = point->choice.pp * point->chunks, classes = w->s->profile.n_classes;
+    const Flight *flights = space_flights(w->s, point);
+    double *rates = ARENA_ARRAY(arena, double, n), *crossings = ARENA_ARRAY(arena, double, n);
+    Kept *held = ARENA_ARRAY(arena, Kept, n * classes);
+    w->flights = flights;
+    w->rates = rates;
+    w->held = held;
+    w->crossing_bytes = crossings;
+    for (int32_t i = 0; i < n; i++) {
+        rates[i] = fill_held(w, i, held + i * classes);
+        crossings[i] = flights[i].crossings * w->table->rest.boundary_bytes;
+    }
+}
+
+// The table of a zero bubble's transients.
+static const Table *late_table(const Search *s, const Table *t, Arena *arena) {
+    Table *late = ARENA_NEW(arena, Table);
+    *late = *t;
+    for (int32_t i = 0; i < s->profile.n_classes + 2; i++)
+        memcpy(late->parts[i].transient_bytes, t->parts[i].late_bytes, sizeof t->parts[i].late_bytes);
+    for (int32_t c = 0; c < s->profile.n_classes; c++) {
+        late->least_transient[c] = INFINITY;
+        for (int r = 0; r < SEARCH_RECOMPUTES; r++)
+            if (late->parts[c].seconds[r] < INFINITY)
+                late->least_transient[c] = fmin(late->least_transient[c], late->parts[c].transient_bytes[r]);
+    }
+    return late;
+}
+
 void weights_fill(Weights *w, const Search *s, const Table *t, const SearchPoint *point, double memory,
                   Arena *arena) {
     int32_t n = s->profile.n_layers;
+    if (point->schedule == SCHEDULE_ZERO_BUBBLE) t = late_table(s, t, arena);
     *w = (Weights){ .s = s, .table = t, .point = *point,
                     .slope = point->microbatches - 1.0 / point->chunks,
-                    .memory = memory - t->rest.fixed_bytes,
-                    .best_rate = best_rate(s, t) };
+                    .memory = memory - t->rest.fixed_bytes };
     w->constant = fill_work(s, t, point, w->work);
-    int32_t pp = point->choice.pp, v = point->chunks, *flights = ARENA_ARRAY(arena, int32_t, pp * v);
-    for (int32_t stage = 0; stage < pp; stage++) {
-        int32_t chunks[SEARCH_MOST_CHUNKS];
-        flight_count(point, stage, chunks);
-        for (int32_t c = 0; c < v; c++) flights[c * pp + stage] = chunks[c];
-    }
-    w->flights = flights;
+    fill_flights(w, arena);
     double **sums[] = { &w->sum_work, &w->sum_state, &w->sum_saved, &w->sum_least };
     for (int i = 0; i < COUNT_OF(sums); i++) *sums[i] = ARENA_ARRAY(arena, double, n + 1);
     for (int32_t i = 0; i < n; i++) {
@@ -84,41 +114,46 @@ typedef struct Need {
     double work, fixed;      // fixed: bytes that no recompute changes
     double saved, least;     // of all in flight: with the fastest recomputes, with the most
     double transient;        // least
-    double flight;           // most in flight in a chunk
+    double state, update;    // of the end of a step
+    double rate;             // bytes that a second of recomputation saves at most
 } Need;
 
-static void need_part(const Weights *w, Need *need, int32_t part, double flight) {
+static void need_part(const Weights *w, Need *need, int32_t part, int32_t stage) {
     const SearchLayer *layer = &w->table->parts[part];
     need->work += w->work[part];
-    need->fixed += layer->state_bytes + flight * layer->saved_bytes[0];
+    need->state += layer->state_bytes;
+    need->update = fmax(need->update, layer->update_bytes);
+    need->fixed += layer->state_bytes + flight_bytes(&w->point, &w->flights[stage], layer, 0);
     need->transient = fmax(need->transient, layer->transient_bytes[0]);
 }
 
 // What virtual stage `stage` adds beside its layers.
 static void need_ends(const Weights *w, Need *need, int32_t stage) {
-    double flight = w->flights[stage];
-    if (stage == 0) need_part(w, need, w->s->profile.n_classes, flight);
-    else need->fixed += flight * w->table->rest.boundary_bytes;
+    if (stage == 0) need_part(w, need, w->s->profile.n_classes, stage);
+    need->fixed += w->crossing_bytes[stage];
     if (stage == w->point.choice.pp * w->point.chunks - 1)
-        need_part(w, need, w->s->profile.n_classes + 1, flight);
-    need->flight = fmax(need->flight, flight);
+        need_part(w, need, w->s->profile.n_classes + 1, stage);
+    need->rate = fmax(need->rate, w->rates[stage]);
 }
 
-static inline void need_layer(const Weights *w, Need *need, int32_t class, double flight) {
+static inline void need_layer(const Weights *w, Need *need, int32_t class, int32_t stage) {
     const Table *t = w->table;
+    const Kept *held = &w->held[stage * w->s->profile.n_classes + class];
     need->work += w->work[class];
     need->fixed += t->parts[class].state_bytes;
-    need->saved += flight * t->parts[class].saved_bytes[t->base[class]];
-    need->least += flight * t->least_saved[class];
+    need->state += t->parts[class].state_bytes;
+    if (t->parts[class].update_bytes > need->update) need->update = t->parts[class].update_bytes;
+    need->saved += held->base;
+    need->least += held->least;
     if (t->least_transient[class] > need->transient) need->transient = t->least_transient[class];
 }
 
 // Least time of the rank; INFINITY: it does not fit. Rounding must not make a bound of what is none.
 static inline double need_time(const Weights *w, const Need *need) {
-    double room = w->memory + 1e-9 * fabs(w->memory) - need->fixed - need->transient;
-    if (need->least > room) return INFINITY;
+    double memory = w->memory + 1e-9 * fabs(w->memory), room = memory - need->fixed - need->transient;
+    if (need->least > room || need->state + need->update > memory) return INFINITY;
     if (need->saved <= room) return need->work;
-    return need->work + w->slope * (need->saved - room) / (need->flight * w->best_rate);
+    return need->work + w->slope * (need->saved - room) / need->rate;
 }
 
 /* Plain schedules ------------------------------------------------------------------------------------ */
@@ -129,12 +164,11 @@ static bool greedy(const Weights *w, double most) {
     int32_t pp = w->point.choice.pp, n = w->s->profile.n_layers, at = 0;
     for (int32_t stage = 0; stage < pp; stage++) {
         bool last = stage == pp - 1;
-        double flight = w->flights[stage];
         Need need = { 0 };
         need_ends(w, &need, stage);
         for (int32_t end = last ? n : n - 1; at < end; at++) {
             Need more = need;
-            need_layer(w, &more, class_of[at], flight);
+            need_layer(w, &more, class_of[at], stage);
             if (!(need_time(w, &more) <= most)) break;
             need = more;
         }
@@ -168,7 +202,7 @@ double bound_split(const Weights *w, const int32_t *stages) {
     for (int32_t i = 0; i < n; i++) {
         Need *need = &needs[i % pp];
         need_ends(w, need, i);
-        for (int32_t k = 0; k < stages[i]; k++) need_layer(w, need, *class++, w->flights[i]);
+        for (int32_t k = 0; k < stages[i]; k++) need_layer(w, need, *class++, i);
     }
     for (int32_t stage = 0; stage < pp; stage++) most = fmax(most, need_time(w, &needs[stage]));
     return most;

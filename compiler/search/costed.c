@@ -113,8 +113,12 @@ static bool costed_part(const void *user, const SearchChoice *choice, int32_t pa
         out->forward_s = s.forward;
         out->step_s = s.once + s.kind[COSTED_optimizer];
         out->state_bytes = (double)cost_state_bytes(&c->stack, &p, &cost, choice->dp);
+        out->update_bytes = (double)cost_update_bytes(c->profile, &p, &cost, choice->dp);
         out->saved_bytes[r] = (double)(p.saved_bytes[0] + p.saved_bytes[1]);
         out->transient_bytes[r] = (double)(p.transient_bytes[0] + p.transient_bytes[1]);
+        out->wait_bytes[r] = (double)(p.wait_bytes[0] + p.wait_bytes[1]);
+        out->late_bytes[r] = (double)(p.late_bytes[0] + p.late_bytes[1]);
+        out->both_bytes[r] = (double)(p.both_bytes[0] + p.both_bytes[1]);
         any = true;
     }
     return any;
@@ -200,16 +204,15 @@ Status costed_start(Costed *c, SearchProfile *out) {
 /* What is shown ---------------------------------------------------------------------------------- */
 
 // Calls for every part of every virtual stage, in order.
-typedef void (*OnPart)(void *user, int32_t rank, int32_t part, int recompute, int32_t flight);
+typedef void (*OnPart)(void *user, int32_t vs, int32_t part, int recompute);
 
 static void each_part(const Costed *c, const SearchLayout *l, OnPart on, void *user) {
-    int32_t pp = l->point.choice.pp, n = pp * l->point.chunks, layer = 0, flights[SEARCH_MOST_CHUNKS];
+    int32_t n = l->point.choice.pp * l->point.chunks, layer = 0;
     for (int32_t i = 0; i < n; i++) {
-        flight_count(&l->point, i % pp, flights);
-        if (!i) on(user, 0, c->profile->n_classes, 0, flights[0]);
+        if (!i) on(user, 0, c->profile->n_classes, 0);
         for (int32_t k = 0; k < l->stages[i]; k++, layer++)
-            on(user, i % pp, c->profile->class_of[layer], l->recompute[layer], flights[i / pp]);
-        if (i == n - 1) on(user, i % pp, c->profile->n_classes + 1, 0, flights[i / pp]);
+            on(user, i, c->profile->class_of[layer], l->recompute[layer]);
+        if (i == n - 1) on(user, i, c->profile->n_classes + 1, 0);
     }
 }
 
@@ -218,11 +221,13 @@ typedef struct Sums {
     const SearchLayout *l;
     Seconds ranks[SEARCH_MOST_STAGES];
     double flops, (*bytes)[N_COSTED_BYTES];
+    Flight *flights;
+    double update_bytes[SEARCH_MOST_STAGES];
 } Sums;
 
-static void sum_seconds(void *user, int32_t rank, int32_t part, int recompute, int32_t flight) {
+static void sum_seconds(void *user, int32_t vs, int32_t part, int recompute) {
     Sums *sums = user;
-    (void)flight;
+    int32_t rank = vs % sums->l->point.choice.pp;
     CostPart p;
     Seconds s;
     if (!find_part(sums->c, &sums->l->point.choice, part, recompute, &p)) return;
@@ -264,29 +269,38 @@ void costed_step(const Costed *c, const SearchLayout *l, CostedStep *out) {
     arena_destroy(arena);
 }
 
-static void sum_bytes(void *user, int32_t rank, int32_t part, int recompute, int32_t flight) {
+static void sum_bytes(void *user, int32_t vs, int32_t part, int recompute) {
     Sums *sums = user;
     SearchLayer layer;
-    double *bytes = sums->bytes[rank];
-    if (!costed_part(sums->c, &sums->l->point.choice, part, &layer)) return;
+    const SearchPoint *point = &sums->l->point;
+    int32_t pp = point->choice.pp;
+    double *bytes = sums->bytes[vs % pp];
+    if (!costed_part(sums->c, &point->choice, part, &layer)) return;
+    bool late = point->schedule == SCHEDULE_ZERO_BUBBLE;
+    double *update = &sums->update_bytes[vs % pp];
+    *update = fmax(*update, layer.update_bytes);
     bytes[COSTED_BYTES_state] += layer.state_bytes;
-    bytes[COSTED_BYTES_saved] += flight * layer.saved_bytes[recompute];
-    bytes[COSTED_BYTES_transient] = fmax(bytes[COSTED_BYTES_transient], layer.transient_bytes[recompute]);
+    bytes[COSTED_BYTES_saved] += flight_bytes(point, &sums->flights[vs], &layer, recompute);
+    bytes[COSTED_BYTES_transient] = fmax(bytes[COSTED_BYTES_transient],
+                                         (late ? layer.late_bytes : layer.transient_bytes)[recompute]);
 }
 
 void costed_bytes(const Costed *c, const SearchLayout *l, double (*bytes)[N_COSTED_BYTES]) {
     Arena *arena = arena_create();
     Sums *sums = ARENA_NEW(arena, Sums);
-    *sums = (Sums){ .c = c, .l = l, .bytes = bytes };
-    int32_t pp = l->point.choice.pp, flights[SEARCH_MOST_CHUNKS];
+    int32_t pp = l->point.choice.pp, n = pp * l->point.chunks;
+    *sums = (Sums){ .c = c, .l = l, .bytes = bytes, .flights = ARENA_ARRAY(arena, Flight, n) };
+    flight_fill(&l->point, sums->flights);
     memset(bytes, 0, sizeof *bytes * (size_t)pp);
     each_part(c, l, sum_bytes, sums);
     SearchRest rest;
     costed_rest(c, &l->point.choice, &rest);
-    for (int32_t i = 0; i < pp * l->point.chunks; i++) {
-        flight_count(&l->point, i % pp, flights);
-        if (i) bytes[i % pp][COSTED_BYTES_saved] += flights[i / pp] * rest.boundary_bytes;
+    for (int32_t i = 0; i < n; i++)
+        bytes[i % pp][COSTED_BYTES_saved] += sums->flights[i].crossings * rest.boundary_bytes;
+    for (int32_t r = 0; r < pp; r++) {
+        double *transient = &bytes[r][COSTED_BYTES_transient];
+        *transient = fmax(*transient, sums->update_bytes[r] - bytes[r][COSTED_BYTES_saved]);
+        bytes[r][COSTED_BYTES_fixed] = rest.fixed_bytes;
     }
-    for (int32_t r = 0; r < pp; r++) bytes[r][COSTED_BYTES_fixed] = rest.fixed_bytes;
     arena_destroy(arena);
 }

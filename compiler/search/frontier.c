@@ -20,6 +20,7 @@ typedef struct ClassFrontier {
 struct Frontiers {
     const Search *s;
     const Table *table;
+    double bytes[SEARCH_MOST_CLASSES][SEARCH_RECOMPUTES];
     Arena *arena;
     double *limits; int32_t n_limits;
     ClassFrontier **classes; // [limit * classes + class]: [0 .. layers of the class]
@@ -33,10 +34,17 @@ static int compare_doubles(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-Frontiers *frontiers_create(const Search *s, const Table *table, Arena *arena) {
+Frontiers *frontiers_create(const Weights *w, int32_t stage, Arena *arena) {
     Frontiers *f = ARENA_NEW(arena, Frontiers);
+    const Search *s = w->s;
+    const Table *table = w->table;
+    bool late = w->point.schedule == SCHEDULE_ZERO_BUBBLE;
     int32_t classes = s->profile.n_classes;
     *f = (Frontiers){ .s = s, .table = table, .arena = arena };
+    for (int32_t c = 0; c < classes; c++)
+        for (int r = 0; r < SEARCH_RECOMPUTES; r++)
+            f->bytes[c][r] = late ? flight_bytes(&w->point, &w->flights[stage], &table->parts[c], r)
+                                  : table->parts[c].saved_bytes[r];
     f->limits = ARENA_ARRAY(arena, double, classes * SEARCH_RECOMPUTES + 1);
     int32_t n = 0;
     for (int32_t c = 0; c < classes; c++)
@@ -121,7 +129,7 @@ static void add_layer(Frontiers *f, double limit, int32_t class, const ClassFron
             if (!(layer->seconds[r] < INFINITY) || layer->transient_bytes[r] > limit) continue;
             const Way *way = &from->frontier.at[i];
             ways[n++] = (Way){ way->extra_s + (layer->seconds[r] - base_s),
-                               way->saved_bytes + layer->saved_bytes[r], i, (uint32_t)r };
+                               way->saved_bytes + f->bytes[class][r], i, (uint32_t)r };
         }
     }
     to->frontier = keep_best(f->arena, ways, ways + f->cap_scratch / 2, n);

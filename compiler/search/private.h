@@ -59,6 +59,7 @@ struct Search {
     Family *families; uint32_t n_families, cap_families;
     Vectors vectors;
     struct SplitLists *splits;
+    struct FlightLists *flights;
     int32_t per_class[SEARCH_MOST_CLASSES];
     SearchPulse pulse;
     void *pulse_user;
@@ -81,10 +82,28 @@ typedef struct Splits {
 enum { MOST_SPLITS = (SEARCH_MOST_GIVEN + 1) * (SEARCH_MOST_GIVEN + 1) };
 const Splits *space_splits(const Search *s, int32_t pp, int32_t chunks);
 
+// The flights of a point's schedule, made when first asked for.
+const struct Flight *space_flights(const Search *s, const SearchPoint *point);
+
 /* flight.c ---------------------------------------------------------------------------------------- */
 
 // Microbatches in flight in each chunk of a rank at the moment when most pairs of both are.
 void flight_count(const SearchPoint *point, int32_t stage, int32_t *chunks /* [point->chunks] */);
+// Of a virtual stage. What lives from unit to unit has an address for each of its rank's slots, which microbatches take in
+// turn (pipeline.h), but where slots are never taken at once by what it is.
+typedef struct Flight {
+    int32_t slots;
+    double saved;         // addresses of what layers save for backward
+    int32_t waits;        // zero bubble: of what waits behind it
+    double crossings;     // of inputs of stages: this one's, its gradients that went back, outputs that went on
+} Flight;
+void flight_fill(const SearchPoint *point, Flight *out /* [pp * chunks] */);
+// What a layer keeps there. In zero bubble a slot has what is saved, then what waits, in the same bytes or beside.
+static inline double flight_bytes(const SearchPoint *point, const Flight *f, const SearchLayer *layer, int recompute) {
+    double saved = layer->saved_bytes[recompute], wait = layer->wait_bytes[recompute], both = layer->both_bytes[recompute];
+    if (point->schedule != SCHEDULE_ZERO_BUBBLE) return f->saved * saved;
+    return fmin(f->slots * fmax(saved, wait), f->slots * both + f->saved * (saved - both) + f->waits * (wait - both));
+}
 
 /* frontier.c: seconds against bytes of what recomputation can do ----------------------------------- */
 
@@ -99,7 +118,9 @@ typedef struct Frontier { Way *at; uint32_t n; } Frontier; // saved falling, ext
 // Frontiers of one table, made when asked for. A frontier exists per limit of transient bytes: only
 // recomputes within it take part.
 typedef struct Frontiers Frontiers;
-Frontiers *frontiers_create(const Search *s, const Table *table, Arena *arena);
+typedef struct Weights Weights;
+// Bytes are of one microbatch, or in zero bubble, where they follow no one number, all that virtual stage `stage` keeps.
+Frontiers *frontiers_create(const Weights *w, int32_t stage, Arena *arena);
 int32_t frontiers_limits(const Frontiers *f, const double **limits); // ascending
 const Frontier *frontiers_of(Frontiers *f, int32_t limit, int32_t vector);
 // Of two runs of layers together, `more` held by `flight` microbatches; ways over `room` bytes or `most_s`
@@ -113,18 +134,21 @@ void frontiers_pick(Frontiers *f, int32_t limit, int32_t vector, uint32_t way, P
 /* bound.c ------------------------------------------------------------------------------------------ */
 
 // What a point's layouts are weighed by. All per rank: A = sum of work of its layers + slope * extra.
-typedef struct Weights {
+typedef struct Kept { double base, least; } Kept; // bytes that a layer keeps: with the fastest recompute; at least
+struct Weights {
     const Search *s;
-    const Table *table;
+    const Table *table;                 // in zero bubble with its transients
     SearchPoint point;
     double slope;                       // of extra seconds in a rank's time: m - 1 / v
     double work[SEARCH_MOST_CLASSES + 2]; // m t - fill / v + step, with the fastest recompute
     double constant;                    // fill of all / v and what talk adds
     double *sum_work, *sum_state, *sum_saved, *sum_least; // [n_layers + 1] of the first so many layers
-    double best_rate;                   // most bytes saved by a second of recomputation
-    const int32_t *flights;             // [pp * chunks]: of virtual stage i microbatches in flight
+    const Flight *flights;              // [pp * chunks], by virtual stage
+    const double *rates;                // [the same]: most bytes that a second of recomputation saves
+    const Kept *held;                   // [the same][n_classes]
+    const double *crossing_bytes;       // [the same]: of what comes from other stages and goes there
     double memory;                      // of a rank, less what is fixed
-} Weights;
+};
 // Arrays live in `arena`.
 void weights_fill(Weights *w, const Search *s, const Table *table, const SearchPoint *point, double memory,
                   Arena *arena);

@@ -25,8 +25,8 @@ typedef struct Moments { Grows *items; uint32_t n, cap; } Moments;
 struct ProbePart {
     PartKernel *kernels;
     uint32_t n_kernels, cap_kernels;
-    Grows saved[2];
-    Moments moments[2]; // by region: act, sym
+    Grows saved[2], waits[2], both[2]; // both: saved and waiting
+    Moments moments[2], late[2]; // by region: act, sym; late: where what waits stays
 };
 
 /* Collecting a probe --------------------------------------------------------------------------- */
@@ -124,7 +124,8 @@ static int by_first(const void *a, const void *b) {
 
 // The layer whose turn it is when a kernel runs: its own, but in backward some run ahead of layers that come
 // first, while all that those save is there (updates of states; the table's gradient of further predictions).
-static int32_t *find_turns(const Seen *s) {
+// due: the layer that products of backward have yet to come to then, whatever else is left of those before.
+static int32_t *find_turns(const Seen *s, int32_t *due) {
     int32_t *turns = ARENA_ARRAY(s->scratch, int32_t, s->n_kernels + 1), latest = -1;
     for (uint32_t i = s->n_kernels; i-- > 0;) {
         const CostKernel *k = &s->costs[i];
@@ -133,6 +134,7 @@ static int32_t *find_turns(const Seen *s) {
         if (!s->kernels[i].backward) latest = -1;
         else if (product && k->role != COST_WGRAD && layer > latest) latest = layer;
         turns[i] = layer > latest ? layer : latest;
+        due[i] = s->kernels[i].backward ? latest : turns[i];
     }
     return turns;
 }
@@ -142,35 +144,64 @@ static void fill_moments(const Seen *s, Probe *probe, int region) {
     const Profile *p = s->p;
     int32_t n_layers = p->base.n_layers, wanted = region ? REGION_sym : REGION_act, end = 1;
     Grows *saved = ARENA_ARRAY(s->scratch, Grows, n_layers + 3); // by layer + 1: of those before it
+    Grows *waits = ARENA_ARRAY(s->scratch, Grows, n_layers + 4), *both = ARENA_ARRAY(s->scratch, Grows, n_layers + 4);
     for (uint32_t i = 0; i < s->n_buffers; i++) {
         const ProbeBuffer *b = &s->buffers[i];
         if (b->region == wanted && b->saved) grow(&saved[b->layer + 2], b, 1);
+        if (b->region == wanted && b->waits) grow(&waits[b->layer + 2], b, 1);
+        if (b->region == wanted && b->waits && b->saved) grow(&both[b->layer + 2], b, 1);
         if (b->last >= end) end = b->last + 1;
     }
     for (uint32_t i = 0; i < s->n_kernels; i++) end = s->kernels[i].time >= end ? s->kernels[i].time + 1 : end;
     for (int32_t layer = -1; layer <= n_layers; layer++) {
         int32_t part = part_of(p, s->few->middle, layer);
-        if (part >= 0) probe->parts[part].saved[region] = saved[layer + 2];
+        if (part < 0) continue;
+        probe->parts[part].saved[region] = saved[layer + 2];
+        probe->parts[part].waits[region] = waits[layer + 2];
+        probe->parts[part].both[region] = both[layer + 2];
     }
     for (int32_t i = 1; i < n_layers + 3; i++) add_grows(&saved[i], &saved[i - 1], 1);
-    Grows *change = ARENA_ARRAY(s->scratch, Grows, end + 1);
+    Grows *change = ARENA_ARRAY(s->scratch, Grows, end + 1), *late = ARENA_ARRAY(s->scratch, Grows, end + 1);
+    Grows *made = ARENA_ARRAY(s->scratch, Grows, end + 1);
     for (uint32_t i = 0; i < s->n_buffers; i++) {
         const ProbeBuffer *b = &s->buffers[i];
         if (b->region != wanted || b->first < 0) continue;
         grow(&change[b->first], b, 1);
         grow(&change[b->last + 1], b, -1);
+        if (b->waits) grow(&late[b->last + 1], b, 1);
+        if (b->gradient) grow(&made[b->first], b, 1), grow(&made[b->last + 1], b, -1);
     }
-    const int32_t *turns = find_turns(s);
-    Grows live = { 0 };
+    int32_t *due = ARENA_ARRAY(s->scratch, int32_t, s->n_kernels + 1);
+    const int32_t *turns = find_turns(s, due);
+    // waiting: kept for gradients of weights only; gradients: of weights, there when nothing else is under way
+    Grows live = { 0 }, waiting = { 0 }, gradients = { 0 };
     int32_t t = 0;
+    for (int32_t i = n_layers + 1; i >= 0; i--) add_grows(&waits[i], &waits[i + 1], 1); // of that layer and later ones
     for (uint32_t i = 0; i < s->n_kernels; i++) {
-        for (; t <= s->kernels[i].time; t++)
+        for (; t <= s->kernels[i].time; t++) {
             add_grows(&live, &change[t], 1);
-        int32_t part = part_of(p, s->few->middle, turns[i]);
-        if (part < 0) continue;
-        Grows here = live;
+            add_grows(&waiting, &late[t], 1);
+            add_grows(&gradients, &made[t], 1);
+        }
+        int32_t part = part_of(p, s->few->middle, turns[i]), late_part = part_of(p, s->few->middle, due[i]);
+        Grows here = live, then = live;
         add_grows(&here, &saved[turns[i] + 1], -1);
-        keep_moment(p->arena, &probe->parts[part].moments[region], here);
+        if (part >= 0) keep_moment(p->arena, &probe->parts[part].moments[region], here);
+        int32_t own = s->kernels[i].layer, own_part = part_of(p, s->few->middle, own);
+        if (s->kernels[i].backward && own_part >= 0) {
+            Grows later = gradients;
+            add_grows(&later, &waits[own + 2], 1);
+            add_grows(&later, &waits[own + 3], -1);
+            keep_moment(p->arena, &probe->parts[own_part].late[region], later);
+        }
+        if (late_part < 0 || s->kernels[i].weights) continue;
+        add_grows(&then, &gradients, -1);
+        add_grows(&then, &saved[due[i] + 1], -1);
+        if (s->kernels[i].backward) {
+            add_grows(&then, &waiting, 1);
+            add_grows(&then, &waits[due[i] + 3], -1);
+        }
+        keep_moment(p->arena, &probe->parts[late_part].late[region], then);
     }
 }
 
@@ -485,6 +516,19 @@ static int64_t bytes_at(const Grows *g, const Scale *s) {
     return (int64_t)ceil(g->stays + g->tokens * s->tokens + g->rows * s->room + g->experts * s->experts);
 }
 
+// What further rounds take that probes, which have none, do not know (docs/layouts.md, "Rows that do not fit"): what they
+// have brought back of every choice, a round's rows beside the first's, and what backward starts from.
+static void add_rounds(const Profile *p, int32_t part, const CostChoice *c, const Scale *s, CostPart *out) {
+    double capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
+    if (!p->experts[part] || c->ep == 1 || isfinite(capacity) || !(c->round > 0 && c->round < c->ep)) return;
+    double row = p->base.width * (c->precision == PRECISION_FP32 ? 4 : 2), chosen = s->n_tokens * p->base.top_k;
+    int64_t kept = c->recompute == RECOMPUTE_CHEAP ? 0 : (int64_t)ceil(s->n_tokens * row);
+    int64_t moving = (int64_t)ceil((1 + fmin(c->round, c->ep)) * chosen * row);
+    out->saved_bytes[0] += kept;
+    out->transient_bytes[0] += moving;
+    out->late_bytes[0] += moving;
+}
+
 static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *s, CostPart *out) {
     for (int region = 0; region < 2; region++) {
         Scale here = *s;
@@ -493,6 +537,11 @@ static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *
         for (uint32_t i = 0; i < from->moments[region].n; i++)
             most = max_i64(most, bytes_at(&from->moments[region].items[i], &here));
         out->saved_bytes[region] = saved;
+        int64_t waits = out->wait_bytes[region] = bytes_at(&from->waits[region], &here), larger = max_i64(saved, waits), late = larger;
+        for (uint32_t i = 0; i < from->late[region].n; i++)
+            late = max_i64(late, bytes_at(&from->late[region].items[i], &here));
+        out->late_bytes[region] = late - larger;
+        out->both_bytes[region] = bytes_at(&from->both[region], &here);
         out->transient_bytes[region] = most - saved;
     }
 }
@@ -526,9 +575,11 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
         add_apart(p, c, part, s.rows * probe->rows, out);
     if (c->habits & COST_ROPE_APART) add_turned(p, c, &s, part, out);
     add_memory(from, c, &s, out);
+    add_rounds(p, part, c, &s, out);
     const CostPart *n = &p->parameters[part];
     out->dense_matrix = n->dense_matrix, out->dense_other = n->dense_other;
     out->expert_matrix = n->expert_matrix / c->ep, out->expert_other = n->expert_other / c->ep;
+    out->dense_largest = n->dense_largest, out->expert_largest = n->expert_largest / c->ep;
     return true;
 }
 

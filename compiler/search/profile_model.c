@@ -81,14 +81,14 @@ static void count_parameters(Profile *p) {
                         : !strncmp(name, "embedding", 9) ? -1
                                                          : m->n_layers;
         int32_t part = part_of(p, p->middle, layer);
-        if (part < 0) continue;
         const Type *t = model_type(m, param->node);
-        double n = (double)type_features(t);
+        double n = (double)type_features(t) * (t->row == ROW_E ? model_experts(m, t) : 1);
+        *(t->row == ROW_E ? &p->base.expert_numbers : &p->base.dense_numbers) += n;
+        if (part < 0) continue;
         CostPart *to = &p->parameters[part];
-        if (t->row == ROW_E) {
-            n *= model_experts(m, t);
-            p->experts[part] = model_experts(m, t);
-        }
+        if (t->row == ROW_E) p->experts[part] = model_experts(m, t);
+        double *largest = t->row == ROW_E ? &to->expert_largest : &to->dense_largest;
+        *largest = fmax(*largest, n);
         *(t->row == ROW_E ? (param->is_weight ? &to->expert_matrix : &to->expert_other)
                           : (param->is_weight ? &to->dense_matrix : &to->dense_other)) += n;
     }

@@ -13,7 +13,10 @@
 //
 // with m microbatches, v virtual stages a rank; every rank works m times and, beside that, waits while one
 // microbatch passes the others. With v = 1 and 1f1b that is the known sum(t) + (m - 1) max(t).
-// Memory of a rank: fixed + state of its layers + in flight * (saved + boundary) + the largest transient.
+// Memory of a rank: fixed + state of its layers + in flight * saved + what crosses stages + the largest transient, or
+// fixed + state + the most that the end of the step takes.
+// In zero bubble a microbatch keeps what its gradients of weights read after backward, too. In flight are addresses, of
+// which there may be more than microbatches at once (flight.c): what is sent stays until its place is sent from again.
 //
 // All layouts of a point are decided at once, exactly: recomputation by frontiers of seconds and bytes
 // (frontier.c), splits by dynamic programming (split.c). Points are taken best bound first (search.c) until
@@ -65,6 +68,10 @@ typedef struct SearchLayer {
     double state_bytes;                  // as long as the run
     double saved_bytes[SEARCH_RECOMPUTES]; // of a microbatch between its forward and backward
     double transient_bytes[SEARCH_RECOMPUTES]; // most besides while the layer runs
+    // In zero bubble: of a microbatch between backward and gradients of weights; most besides the larger of both.
+    double wait_bytes[SEARCH_RECOMPUTES], late_bytes[SEARCH_RECOMPUTES];
+    double both_bytes[SEARCH_RECOMPUTES]; // of what waits, what forward has saved
+    double update_bytes;                 // most at the end of a step, when nothing is kept or computed
 } SearchLayer;
 
 // What those seconds are, by kind of a waterfall (simulate.h): of a microbatch in each PipelineKind of unit, and of
@@ -75,7 +82,7 @@ typedef struct SearchWork { double unit_s[3][N_SIM_KINDS], step_s[N_SIM_KINDS]; 
 typedef struct SearchRest {
     double send_s;         // a microbatch from one stage to the next, one way
     double sent_s;         // of that, both ways, what a virtual stage cannot hide of each microbatch
-    double boundary_bytes; // a virtual stage's input, of a microbatch in flight
+    double boundary_bytes; // a virtual stage's input of a microbatch, and the gradient of it
     double fixed_bytes;    // contexts, transports
 } SearchRest;
 

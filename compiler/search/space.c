@@ -125,6 +125,27 @@ const Splits *space_splits(const Search *s, int32_t pp, int32_t chunks) {
     return made;
 }
 
+// Of points with so many stages, chunks and microbatches.
+typedef struct FlightList { int32_t pp, chunks, microbatches; uint8_t schedule; Flight *at; } FlightList;
+struct FlightLists { FlightList *at; uint32_t n, cap; };
+
+const Flight *space_flights(const Search *s, const SearchPoint *point) {
+    struct FlightLists *lists = s->flights;
+    SearchPoint same = *point;
+    int32_t pp = point->choice.pp;
+    same.microbatches = (int32_t)min_i64(point->microbatches, 12 * (int64_t)pp); // of more than are looked at any
+    for (uint32_t i = 0; i < lists->n; i++) {
+        const FlightList *l = &lists->at[i];
+        if (l->pp == pp && l->chunks == same.chunks && l->microbatches == same.microbatches && l->schedule == same.schedule)
+            return l->at;
+    }
+    FlightList *made = ARENA_PUSH(s->arena, lists->at, lists->n, lists->cap);
+    *made = (FlightList){ pp, same.chunks, same.microbatches, same.schedule,
+                          ARENA_ARRAY(s->arena, Flight, pp * same.chunks) };
+    flight_fill(&same, made->at);
+    return made->at;
+}
+
 static SearchCount count_splits(const Search *s, int32_t pp, int32_t chunks) {
     if (chunks == 1) return search_count_choose(s->profile.n_layers - 1, pp - 1);
     return search_count((uint64_t)space_splits(s, pp, chunks)->n);
@@ -225,6 +246,7 @@ static void add_axes(Search *s, int32_t pp, int32_t dp) {
 void space_settle(Search *s) {
     SearchSpace *space = &s->space;
     s->splits = ARENA_NEW(s->arena, struct SplitLists);
+    s->flights = ARENA_NEW(s->arena, struct FlightLists);
     space->schedules = allowed(space->schedules, 7);
     space->params = allowed(space->params, 3);
     space->expert_params = allowed(space->expert_params, 3);

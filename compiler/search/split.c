@@ -11,7 +11,7 @@
 #include "compiler/search/private.h"
 
 // A virtual stage of a rank: layers from .. to - 1, of which `flight` microbatches are held.
-typedef struct Run { int32_t from, to, stage, flight; } Run;
+typedef struct Run { int32_t from, to, stage; double flight; } Run; // flight: 1 where frontiers are of all that is kept
 
 // How a rank fits: recomputes within limits[limit]; `ways` by run.
 typedef struct Fit {
@@ -22,7 +22,7 @@ typedef struct Fit {
 typedef struct Job {
     const Weights *w;
     Arena *arena;
-    Frontiers *frontiers;           // made when first needed
+    Frontiers **frontiers;          // made when first needed; in zero bubble by stage, else one
     int32_t pp, v, n_layers, longest; // longest: most layers of a stage, so that others have one
     double most;                    // of a rank, to be better than the limit
     double *extra;                  // [pp][n_layers][longest]: of layers from .. from + length; NAN: not asked
@@ -34,6 +34,10 @@ static const Vector *vector_of(const Job *j, const Run *run, int32_t *number) {
     const Search *s = j->w->s;
     *number = s->vectors.of[run->from * (s->profile.n_layers + 1) + run->to];
     return &s->vectors.at[*number];
+}
+
+static double flight_at(const Job *j, int32_t stage) {
+    return j->w->point.schedule == SCHEDULE_ZERO_BUBBLE ? 1 : j->w->flights[stage].saved;
 }
 
 static bool is_last(const Job *j, const Run *run) {
@@ -50,17 +54,37 @@ static double fixed_bytes(const Job *j, const Run *runs, double *transient) {
         const Run *run = &runs[c];
         bytes += w->sum_state[run->to] - w->sum_state[run->from];
         if (run->stage == 0) {
-            bytes += before->state_bytes + run->flight * before->saved_bytes[0];
+            bytes += before->state_bytes + flight_bytes(&w->point, &w->flights[0], before, 0);
             *transient = fmax(*transient, before->transient_bytes[0]);
-        } else {
-            bytes += run->flight * w->table->rest.boundary_bytes;
         }
+        bytes += w->crossing_bytes[run->stage];
         if (is_last(j, run)) {
-            bytes += after->state_bytes + run->flight * after->saved_bytes[0];
+            bytes += after->state_bytes + flight_bytes(&w->point, &w->flights[run->stage], after, 0);
             *transient = fmax(*transient, after->transient_bytes[0]);
         }
     }
     return bytes;
+}
+
+// What a rank has at the end of a step.
+static double end_bytes(const Job *j, const Run *runs) {
+    const Weights *w = j->w;
+    int32_t classes = w->s->profile.n_classes;
+    const SearchLayer *parts = w->table->parts;
+    double bytes = 0, most = 0;
+    for (int32_t c = 0; c < j->v; c++) {
+        int32_t number;
+        const Vector *v = vector_of(j, &runs[c], &number);
+        bytes += w->sum_state[runs[c].to] - w->sum_state[runs[c].from];
+        for (int32_t k = 0; k < classes; k++)
+            if (v->counts[k]) most = fmax(most, parts[k].update_bytes);
+        for (int32_t k = classes; k < classes + 2; k++) {
+            if (k == classes ? runs[c].stage != 0 : !is_last(j, &runs[c])) continue;
+            bytes += parts[k].state_bytes;
+            most = fmax(most, parts[k].update_bytes);
+        }
+    }
+    return bytes + most;
 }
 
 static double work_of(const Job *j, const Run *runs) {
@@ -79,13 +103,16 @@ static double layer_bytes(const Job *j, const Run *runs, bool least, double tran
     const Weights *w = j->w;
     const Table *t = w->table;
     const double *sum = least ? w->sum_least : w->sum_saved;
+    bool late = w->point.schedule == SCHEDULE_ZERO_BUBBLE;
     double bytes = 0;
     for (int32_t c = 0; c < j->v; c++) {
-        int32_t number;
+        int32_t number, classes = w->s->profile.n_classes;
         const Vector *v = vector_of(j, &runs[c], &number);
-        bytes += runs[c].flight * (sum[runs[c].to] - sum[runs[c].from]);
-        for (int32_t k = 0; k < w->s->profile.n_classes; k++) {
+        const Kept *held = &w->held[runs[c].stage * classes];
+        if (!late) bytes += runs[c].flight * (sum[runs[c].to] - sum[runs[c].from]);
+        for (int32_t k = 0; k < classes; k++) {
             if (!v->counts[k]) continue;
+            if (late) bytes += v->counts[k] * (least ? held[k].least : held[k].base);
             transient = fmax(transient, least ? t->least_transient[k]
                                               : t->parts[k].transient_bytes[t->base[k]]);
         }
@@ -93,11 +120,19 @@ static double layer_bytes(const Job *j, const Run *runs, bool least, double tran
     return bytes + transient;
 }
 
+static Frontiers *frontiers_at(Job *j, int32_t stage) {
+    bool late = j->w->point.schedule == SCHEDULE_ZERO_BUBBLE;
+    if (!j->frontiers) j->frontiers = ARENA_ARRAY(j->arena, Frontiers *, late ? j->pp : 1);
+    Frontiers **at = &j->frontiers[late ? stage : 0];
+    if (!*at) *at = frontiers_create(j->w, stage, j->arena);
+    return *at;
+}
+
 // Of one run: the first way that fits.
 static double fit_one(Job *j, const Run *run, int32_t limit, double room, Fit *fit) {
     int32_t vector;
     vector_of(j, run, &vector);
-    const Frontier *f = frontiers_of(j->frontiers, limit, vector);
+    const Frontier *f = frontiers_of(frontiers_at(j, run->stage), limit, vector);
     uint32_t low = 0, high = f->n;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
@@ -115,7 +150,7 @@ static double fit_several(Job *j, const Run *runs, int32_t limit, double room, d
     for (int32_t c = 0; c < j->v; c++) {
         int32_t vector;
         vector_of(j, &runs[c], &vector);
-        const Frontier *f = frontiers_of(j->frontiers, limit, vector);
+        const Frontier *f = frontiers_of(frontiers_at(j, runs[c].stage), limit, vector);
         sums[c] = frontier_sum(c ? &sums[c - 1] : NULL, f, runs[c].flight, room, most_s, scratch);
     }
     const Frontier *all = &sums[j->v - 1];
@@ -133,11 +168,11 @@ static double fit_several(Job *j, const Run *runs, int32_t limit, double room, d
 static double rank_extra(Job *j, const Run *runs, double most_s, Fit *fit) {
     double transient, room = j->w->memory - fixed_bytes(j, runs, &transient);
     *fit = (Fit){ .limit = -1 };
+    if (end_bytes(j, runs) > j->w->memory) return INFINITY;
     if (layer_bytes(j, runs, false, transient) <= room) return 0;
     if (layer_bytes(j, runs, true, transient) > room) return INFINITY;
-    if (!j->frontiers) j->frontiers = frontiers_create(j->w->s, j->w->table, j->arena);
     const double *limits;
-    int32_t n = frontiers_limits(j->frontiers, &limits);
+    int32_t n = frontiers_limits(frontiers_at(j, runs[0].stage), &limits);
     double best = INFINITY;
     for (int32_t i = 0; i < n; i++) {
         double left = room - fmax(transient, limits[i]);
@@ -155,7 +190,7 @@ static double rank_extra(Job *j, const Run *runs, double most_s, Fit *fit) {
 /* Plain schedules ------------------------------------------------------------------------------------- */
 
 static Run plain_run(const Job *j, int32_t stage, int32_t from, int32_t to) {
-    return (Run){ from, to, stage, j->w->flights[stage] };
+    return (Run){ from, to, stage, flight_at(j, stage) };
 }
 
 static double extra_of(Job *j, int32_t stage, int32_t from, int32_t to) {
@@ -259,7 +294,7 @@ static bool best_plain(Job *j, int32_t *stages, double *seconds) {
 static void fill_runs(const Job *j, int32_t stage, const int32_t *stages, Run *runs) {
     int32_t from = 0;
     for (int32_t i = 0; i < j->pp * j->v; i++) {
-        if (i % j->pp == stage) runs[i / j->pp] = (Run){ from, from + stages[i], i, j->w->flights[i] };
+        if (i % j->pp == stage) runs[i / j->pp] = (Run){ from, from + stages[i], i, flight_at(j, i) };
         from += stages[i];
     }
 }
@@ -339,7 +374,7 @@ static void assign_rank(Job *j, int32_t stage, const int32_t *stages, uint8_t *r
         const Vector *v = vector_of(j, &runs[c], &vector);
         Picks picks = { 0 };
         for (int32_t k = 0; k < SEARCH_MOST_CLASSES; k++) picks.n[k][j->w->table->base[k]] = v->counts[k];
-        if (fit.limit >= 0) frontiers_pick(j->frontiers, fit.limit, vector, fit.ways[c], &picks);
+        if (fit.limit >= 0) frontiers_pick(frontiers_at(j, runs[c].stage), fit.limit, vector, fit.ways[c], &picks);
         assign(j, &runs[c], &picks, recompute);
     }
 }
@@ -359,11 +394,11 @@ bool split_weigh(const Weights *w, SearchLayout *layout, Arena *arena) {
                 const SearchLayer *layer = &w->table->parts[class];
                 if (!(layer->seconds[r] < INFINITY)) return false;
                 extra += layer->seconds[r] - layer->seconds[w->table->base[class]];
-                bytes += runs[c].flight * layer->saved_bytes[r];
+                bytes += flight_bytes(&w->point, &w->flights[runs[c].stage], layer, r);
                 transient = fmax(transient, layer->transient_bytes[r]);
             }
         }
-        layout->stage_bytes[stage] = bytes + transient + w->table->rest.fixed_bytes;
+        layout->stage_bytes[stage] = fmax(bytes + transient, end_bytes(&j, runs)) + w->table->rest.fixed_bytes;
         layout->peak_bytes = fmax(layout->peak_bytes, layout->stage_bytes[stage]);
         most = fmax(most, work_of(&j, runs) + w->slope * extra);
         sum += extra;
@@ -392,6 +427,17 @@ bool split_best(const Weights *w, double limit, Arena *arena, SearchLayout *out)
 
 /* The smallest -------------------------------------------------------------------------------------------- */
 
+// Of all layers of a class.
+static double kept_bytes(const Job *j, const Run *runs, int32_t class, int recompute) {
+    double bytes = 0;
+    for (int32_t c = 0; c < j->v; c++) {
+        int32_t number;
+        bytes += vector_of(j, &runs[c], &number)->counts[class] *
+                 flight_bytes(&j->w->point, &j->w->flights[runs[c].stage], &j->w->table->parts[class], recompute);
+    }
+    return bytes;
+}
+
 // The recompute of every class with which a rank that has runs as these needs least: of each limit of
 // transient bytes, the least saved within it.
 static double least_bytes(const Job *j, const Run *runs, uint8_t *picks) {
@@ -405,27 +451,27 @@ static double least_bytes(const Job *j, const Run *runs, uint8_t *picks) {
         uint8_t with[SEARCH_MOST_CLASSES] = { 0 };
         for (int32_t k = 0; k < n; k++) {
             const SearchLayer *layer = &w->table->parts[k];
-            double held = 0, saved = INFINITY;
+            double counts = 0, saved = INFINITY;
             for (int32_t c = 0; c < j->v; c++) {
                 int32_t number;
-                held += (double)vector_of(j, &runs[c], &number)->counts[k] * runs[c].flight;
+                counts += vector_of(j, &runs[c], &number)->counts[k];
             }
-            if (held == 0) continue;
+            if (counts == 0) continue;
             for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
-                if (!(layer->seconds[r] < INFINITY) || layer->transient_bytes[r] > limit ||
-                    layer->saved_bytes[r] >= saved)
-                    continue;
-                saved = layer->saved_bytes[r];
+                if (!(layer->seconds[r] < INFINITY) || layer->transient_bytes[r] > limit) continue;
+                double kept = kept_bytes(j, runs, k, r);
+                if (kept >= saved) continue;
+                saved = kept;
                 with[k] = (uint8_t)r;
             }
-            bytes += held * saved;
+            bytes += saved;
             if (saved < INFINITY) most = fmax(most, layer->transient_bytes[with[k]]);
         }
         if (!(bytes + most < best)) continue;
         best = bytes + most;
         memcpy(picks, with, sizeof with);
     }
-    return best + w->table->rest.fixed_bytes;
+    return fmax(best, end_bytes(j, runs)) + w->table->rest.fixed_bytes;
 }
 
 static void smallest_plain(Job *j, int32_t *stages) {

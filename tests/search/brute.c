@@ -3,14 +3,14 @@
 
 #include <math.h>
 
-#include "compiler/layout/pipeline.h"
+#include "compiler/search/private.h"
 
 typedef struct Weigher {
     const MadeUp *m;
     double memory;
     SearchLayer layers[8], before, after;
     SearchRest rest;
-    int32_t flights[64][16]; // [rank][chunk]
+    Flight flights[64]; // of virtual stages: test_parts.c compares them with the orders themselves
     BrutePoint *at;
 } Weigher;
 
@@ -21,6 +21,15 @@ static double fill(const Weigher *w, double seconds, const SearchLayer *layer) {
     return seconds > 2 * layer->wgrad_s ? seconds - 2 * layer->wgrad_s : 0;
 }
 
+// Zero bubble: slots that have what is saved and then what waits, or what is both beside what is one of them.
+static double kept(const Weigher *w, const Flight *f, const SearchLayer *l, int r) {
+    double saved = l->saved_bytes[r], waits = l->wait_bytes[r], both = l->both_bytes[r];
+    if (w->at->point.schedule != SCHEDULE_ZERO_BUBBLE) return f->saved * saved;
+    double one = f->slots * (saved > waits ? saved : waits);
+    double apart = f->slots * both + f->saved * (saved - both) + f->waits * (waits - both);
+    return one < apart ? one : apart;
+}
+
 // Seconds: a rank works on every microbatch, on what is due once a step, and waits while one microbatch
 // passes the others. The wait in zero bubble is what the fastest recompute leaves, and all that is
 // computed again.
@@ -28,10 +37,11 @@ static double weigh_layout(Weigher *w, const int32_t *stages, const uint8_t *rec
     const SearchPoint *p = &w->at->point;
     int32_t pp = p->choice.pp, v = p->chunks, layers = w->m->profile.n_layers;
     double rank_s[64] = { 0 }, rank_fill[64] = { 0 }, bytes[64], most[64] = { 0 }, slowest = 0, fills = 0;
-    for (int32_t r = 0; r < pp; r++) bytes[r] = w->rest.fixed_bytes;
+    double state[64], update[64] = { 0 };
+    for (int32_t r = 0; r < pp; r++) bytes[r] = state[r] = w->rest.fixed_bytes;
     for (int32_t vs = 0, layer = 0; vs < pp * v; vs++) {
-        int32_t rank = vs % pp, flight = w->flights[rank][vs / pp];
-        if (vs) bytes[rank] += flight * w->rest.boundary_bytes;
+        int32_t rank = vs % pp;
+        bytes[rank] += w->flights[vs].crossings * w->rest.boundary_bytes;
         for (int32_t i = -1; i <= stages[vs]; i++) {
             bool first = vs == 0 && i < 0, last = vs == pp * v - 1 && i == stages[vs];
             if ((i < 0 && !first) || (i == stages[vs] && !last)) continue;
@@ -42,8 +52,11 @@ static double weigh_layout(Weigher *w, const int32_t *stages, const uint8_t *rec
                 if (l->seconds[k] < fastest) fastest = l->seconds[k];
             rank_s[rank] += p->microbatches * l->seconds[r] + l->step_s;
             rank_fill[rank] += (fill(w, fastest, l) + l->seconds[r] - fastest) / v;
-            bytes[rank] += l->state_bytes + flight * l->saved_bytes[r];
-            if (l->transient_bytes[r] > most[rank]) most[rank] = l->transient_bytes[r];
+            state[rank] += l->state_bytes;
+            if (l->update_bytes > update[rank]) update[rank] = l->update_bytes;
+            bytes[rank] += l->state_bytes + kept(w, &w->flights[vs], l, r);
+            double transient = p->schedule == SCHEDULE_ZERO_BUBBLE ? l->late_bytes[r] : l->transient_bytes[r];
+            if (transient > most[rank]) most[rank] = transient;
             if (!first && !last) layer++;
         }
         (void)layers;
@@ -54,6 +67,7 @@ static double weigh_layout(Weigher *w, const int32_t *stages, const uint8_t *rec
         double waits = fills - rank_fill[r] + (pp > 1 ? p->microbatches * v * w->rest.sent_s : 0);
         if (rank_s[r] + waits > slowest) slowest = rank_s[r] + waits;
         if (bytes[r] + most[r] > *peak) *peak = bytes[r] + most[r];
+        if (state[r] + update[r] > *peak) *peak = state[r] + update[r];
     }
     return slowest + 2 * (pp - 1) * w->rest.send_s;
 }
@@ -113,30 +127,6 @@ static void try_splits(Weigher *w, int32_t *stages, int32_t at, int32_t left) {
     }
 }
 
-// Pairs of chunk and microbatch, at the first moment when most are held.
-static void find_flights(Weigher *w, Arena *arena) {
-    const SearchPoint *p = &w->at->point;
-    Layout layout = layout_single();
-    layout.pp = p->choice.pp;
-    layout.chunks = p->chunks;
-    layout.schedule = p->schedule;
-    for (int32_t rank = 0; rank < layout.pp; rank++) {
-        PipelineUnit *units;
-        uint32_t n = pipeline_units(&layout, rank, p->microbatches, arena, &units);
-        int32_t now[16] = { 0 }, all = 0, most = 0;
-        bool splits = pipeline_splits(&layout);
-        for (uint32_t i = 0; i < n; i++) {
-            int32_t change = units[i].kind == PIPELINE_FORWARD ? 1
-                             : units[i].kind == (splits ? PIPELINE_WGRAD : PIPELINE_BACKWARD) ? -1 : 0;
-            now[units[i].chunk] += change;
-            all += change;
-            if (all <= most) continue;
-            most = all;
-            memcpy(w->flights[rank], now, sizeof now);
-        }
-    }
-}
-
 static void weigh_point(Brute *out, const MadeUp *m, double memory, const SearchPoint *p, Arena *arena) {
     BrutePoint *at = ARENA_PUSH(arena, out->points, out->n, out->cap);
     *at = (BrutePoint){ .point = *p, .seconds = INFINITY, .least_bytes = INFINITY };
@@ -149,7 +139,7 @@ static void weigh_point(Brute *out, const MadeUp *m, double memory, const Search
     m->profile.part(m, &p->choice, m->profile.n_classes, &w.before);
     m->profile.part(m, &p->choice, m->profile.n_classes + 1, &w.after);
     m->profile.rest(m, &p->choice, &w.rest);
-    find_flights(&w, arena);
+    flight_fill(p, w.flights);
     int32_t stages[64];
     try_splits(&w, stages, 0, m->profile.n_layers);
     out->layouts += at->layouts;

@@ -55,11 +55,20 @@ static bool made_up_part(const void *user, const SearchChoice *c, int32_t part, 
     out->transient_bytes[RECOMPUTE_CHEAP] = 0.35 * saved;
     out->transient_bytes[RECOMPUTE_BLOCK] = 1.1 * saved;
     if (!layer) out->transient_bytes[0] = 0.8 * saved;
+    for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
+        out->wait_bytes[r] = saved * k->waits * (r == RECOMPUTE_NONE ? 0.8 : 1);
+        out->both_bytes[r] = 0.6 * fmin(out->wait_bytes[r], out->saved_bytes[r]);
+        out->late_bytes[r] = 0.8 * out->transient_bytes[r];
+    }
     // Gathered weights, and with overlap those that come next.
     double gathered = (c->params == PARAMS_FSDP ? 4 * dense_all : 0) + (c->expert_params == PARAMS_FSDP ? 4 * expert_all : 0);
-    for (int r = 0; r < SEARCH_RECOMPUTES; r++) out->transient_bytes[r] += gathered * (c->overlap ? 2 : 1);
+    for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
+        out->transient_bytes[r] += gathered * (c->overlap ? 2 : 1);
+        out->late_bytes[r] += gathered;
+    }
     double dense = c->params == PARAMS_FSDP ? 16.0 / c->dp : 8 + 12.0 / c->dp;
     double expert = c->expert_params == PARAMS_FSDP ? 16.0 / (double)edp : 8 + 12.0 / (double)edp;
+    if (edp > 1 && c->expert_params != PARAMS_FSDP) out->update_bytes = k->ends * expert_all;
     out->state_bytes = dense * dense_all + expert * expert_all;
     out->step_s = step + (dense_all / c->dp + expert_all / (double)edp) * 28 / (20 * m->fast);
     return true;
@@ -87,6 +96,8 @@ static void made_up_class(MadeUp *m, int32_t i, bool experts) {
     k->cheap_s = draw(m, at + 6, 0.02, 0.3);
     k->cheap_saves = draw(m, at + 7, 0.1, 0.5);
     k->block_saves = draw(m, at + 8, 0.7, 0.97);
+    k->ends = pick(m, at + 10, 3) ? 0 : draw(m, at + 11, 1, 4);
+    k->waits = draw(m, at + 9, 0.3, 1.5);
 }
 
 static void made_up_start(MadeUp *m, uint64_t seed, int32_t layers) {

@@ -14,7 +14,7 @@ typedef struct MadeUpClass {
     double dense_n, expert_n;      // parameters
     double saved_bytes, row_bytes; // of a sequence
     double cheap_s, cheap_saves;   // of recompute=cheap, as shares
-    double block_saves;
+    double block_saves, waits, ends;
 } MadeUpClass;
 
 typedef struct MadeUp {
