@@ -152,6 +152,10 @@ typedef struct CostKernel {
     double flops, bytes;
 } CostKernel;
 
+// What kernels of a Family (compiler/kernel/kernel.h) are where nothing says more: products are of experts if they have
+// offsets, row programs moves if they read a table or other ranks' memory.
+CostClass cost_family_class(int family);
+CostRole cost_family_role(int family);
 // From what codegen is asked for. `load`: of the rows of experts (KernelDesc.rows is their capacity), how many
 // there are; 1 where all are.
 void cost_of_kernel(const KernelDesc *desc, double load, CostKernel *out);

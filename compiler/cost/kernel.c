@@ -60,38 +60,42 @@ void cost_of_rows(CostKernel *k, double load) {
     else k->m *= load;
 }
 
-void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
-    *out = (CostKernel){ .class = COST_row, .precision = d->precision ? d->precision : PRECISION_FP32,
-                         .groups = 1, .flops = d->flops, .bytes = d->bytes };
-    switch (d->family) {
+CostClass cost_family_class(int family) {
+    switch ((Family)family) {
     case FAMILY_MATMUL:
     case FAMILY_MATMUL_T:
-    case FAMILY_MATMUL_W:
-        of_shape(kernel_shape(d), out);
-        out->class = d->experts ? COST_experts : COST_dense;
-        out->role = d->family == FAMILY_MATMUL     ? COST_FORWARD
-                    : d->family == FAMILY_MATMUL_T ? COST_DGRAD
-                                                   : COST_WGRAD;
-        if (d->experts) cost_of_rows(out, load);
-        return;
+    case FAMILY_MATMUL_W: return COST_dense;
     case FAMILY_ATTEND:
-    case FAMILY_ATTEND_GRAD:
-        of_shape(kernel_shape(d), out);
-        out->class = COST_attention;
-        out->role = d->family == FAMILY_ATTEND ? COST_FORWARD : COST_DGRAD;
-        return;
+    case FAMILY_ATTEND_GRAD: return COST_attention;
     case FAMILY_ROUTE:
     case FAMILY_ROUTE_RANKS:
     case FAMILY_ROUND:
     case FAMILY_PADS:
-    case FAMILY_COUNT: out->class = COST_move; return;
+    case FAMILY_COUNT: return COST_move;
     case FAMILY_SUMSQ:
     case FAMILY_CLIP:
     case FAMILY_ADAMW:
-    case FAMILY_REDUCE: out->class = COST_optimizer; return;
-    case FAMILY_ROW: of_row(d, load, out); return;
-    default: return;
+    case FAMILY_REDUCE: return COST_optimizer;
+    default: return COST_row;
     }
+}
+
+CostRole cost_family_role(int family) {
+    if (family == FAMILY_MATMUL_W) return COST_WGRAD;
+    return family == FAMILY_MATMUL_T || family == FAMILY_ATTEND_GRAD ? COST_DGRAD : COST_FORWARD;
+}
+
+void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
+    CostClass class = cost_family_class(d->family);
+    *out = (CostKernel){ .class = (uint8_t)class, .role = (uint8_t)cost_family_role(d->family),
+                         .precision = d->precision ? d->precision : PRECISION_FP32,
+                         .groups = 1, .flops = d->flops, .bytes = d->bytes };
+    if (class == COST_dense || class == COST_attention) of_shape(kernel_shape(d), out);
+    if (class == COST_dense && d->experts) {
+        out->class = COST_experts;
+        cost_of_rows(out, load);
+    }
+    if (d->family == FAMILY_ROW) of_row(d, load, out);
 }
 
 /* Products ------------------------------------------------------------------------------------- */

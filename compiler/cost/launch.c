@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "compiler/kernel/kernel.h"
+
 // Where a layer's tokens go: what a kernel that routes writes.
 typedef struct Route {
     uint32_t offsets, table; // buffers: of experts of this rank (plan.h: row_align), i32 [T, top_k]
@@ -57,16 +59,19 @@ static Route *route_of(const Reading *r, const PlanInstr *instr) {
     return NULL;
 }
 
-static bool is(const PlanKernel *kernel, const char *family) {
-    return !strcmp(kernel->family, family);
+// N_FAMILIES: none that is known here.
+static Family family_of(const PlanKernel *kernel) {
+    int family = 0;
+    while (family < N_FAMILIES && strcmp(family_name[family], kernel->family)) family++;
+    return (Family)family;
 }
 
 static bool is_product(const PlanKernel *kernel) {
-    return is(kernel, "matmul") || is(kernel, "matmul_t") || is(kernel, "matmul_w");
+    return cost_family_class(family_of(kernel)) == COST_dense;
 }
 
 static double rows_of(const PlanKernel *kernel) {
-    return (double)(is(kernel, "matmul_w") ? kernel->shape.k : kernel->shape.m);
+    return (double)(family_of(kernel) == FAMILY_MATMUL_W ? kernel->shape.k : kernel->shape.m);
 }
 
 static void find_capacities(const Reading *r) {
@@ -90,21 +95,10 @@ static bool reads_table(const Reading *r, const PlanInstr *instr) {
 }
 
 static CostClass class_of(const Reading *r, const PlanInstr *instr) {
-    const PlanKernel *kernel = &r->plan->kernels[instr->kernel];
-    static const struct { const char *family; CostClass class; } others[] = {
-        { "attend", COST_attention }, { "attend_grad", COST_attention }, { "route", COST_move },
-        { "route_ranks", COST_move }, { "count", COST_move },            { "sumsq", COST_optimizer },
-        { "clip", COST_optimizer },   { "adamw", COST_optimizer },       { "reduce", COST_optimizer },
-    };
-    if (is_product(kernel)) return bound_to(r, instr, "offsets") != UINT32_MAX ? COST_experts : COST_dense;
-    for (int i = 0; i < COUNT_OF(others); i++)
-        if (is(kernel, others[i].family)) return others[i].class;
-    return is(kernel, "row") && reads_table(r, instr) ? COST_move : COST_row;
-}
-
-static CostRole role_of(const PlanKernel *kernel) {
-    if (is(kernel, "matmul_w")) return COST_WGRAD;
-    return is(kernel, "matmul_t") || is(kernel, "attend_grad") ? COST_DGRAD : COST_FORWARD;
+    Family family = family_of(&r->plan->kernels[instr->kernel]);
+    CostClass class = cost_family_class(family);
+    if (class == COST_dense && bound_to(r, instr, "offsets") != UINT32_MAX) return COST_experts;
+    return family == FAMILY_ROW && reads_table(r, instr) ? COST_move : class;
 }
 
 // Rows that go to or come from other ranks.
@@ -133,7 +127,7 @@ static void of_launch(const Reading *r, const PlanInstr *instr, CostLaunch *out)
     const Route *route = route_of(r, instr);
     CostKernel *k = &out->kernel;
     *k = (CostKernel){ .class = (uint8_t)class_of(r, instr),
-                       .role = (uint8_t)role_of(kernel),
+                       .role = (uint8_t)cost_family_role(family_of(kernel)),
                        .precision = kernel->shape.k && kernel->shape.dtype == DTYPE_BF16 ? PRECISION_BF16
                                                                                          : PRECISION_FP32,
                        .m = (double)kernel->shape.m,
@@ -148,7 +142,7 @@ static void of_launch(const Reading *r, const PlanInstr *instr, CostLaunch *out)
     if (route) rows += route->pads;
     if (k->class == COST_experts && route) {
         cost_of_rows(k, fmin(rows / rows_of(kernel), 1));
-    } else if (route && route->capacity > rows && bound_to(r, instr, "offsets") == UINT32_MAX && is(kernel, "row")) {
+    } else if (route && route->capacity > rows && bound_to(r, instr, "offsets") == UINT32_MAX && family_of(kernel) == FAMILY_ROW) {
         bool over_rows = false; // of experts, not of tokens
         for (uint32_t i = 0; i < instr->n_operands; i++)
             over_rows |= r->program->operands[instr->operands + i].buffer == route->offsets;
