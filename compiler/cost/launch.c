@@ -141,6 +141,7 @@ static void of_launch(const Reading *r, const PlanInstr *instr, CostLaunch *out)
     if (rows > 0) out->room = route->capacity / rows;
     if (route) rows += route->pads;
     if (k->class == COST_experts && route) {
+        out->tokens = route->tokens, out->top_k = route->top_k, out->experts = route->experts;
         cost_of_rows(k, fmin(rows / rows_of(kernel), 1));
     } else if (route && route->capacity > rows && bound_to(r, instr, "offsets") == UINT32_MAX && family_of(kernel) == FAMILY_ROW) {
         bool over_rows = false; // of experts, not of tokens

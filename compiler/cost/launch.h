@@ -11,6 +11,7 @@ typedef struct CostLaunch {
     CostKernel kernel;
     CostRows rows;  // that it puts or gets, over `group`; tokens 0: none
     double room;    // rows that products of its experts have room for, over the even ones; 0: it has no experts
+    double tokens, top_k, experts; // of products of experts: of this rank, of which each chooses, that this rank has
     uint8_t group;  // PlanGroup
 } CostLaunch;
 // By instruction; of others than launches all is zero.

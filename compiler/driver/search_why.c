@@ -154,6 +154,12 @@ static bool same_point(const SearchPoint *a, const SearchPoint *b) {
            x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
 }
 
+static bool same_layout(const SearchLayout *a, const SearchLayout *b, int32_t layers) {
+    size_t stages = (size_t)a->point.choice.pp * (size_t)a->point.chunks;
+    return same_point(&a->point, &b->point) && !memcmp(a->stages, b->stages, stages * sizeof *a->stages) &&
+           !memcmp(a->recompute, b->recompute, (size_t)layers);
+}
+
 // By the formula, as what is found elsewhere is.
 static const SearchLayout *fastest(const Hunt *h) {
     const SearchLayout *best = &h->found.best[0];
@@ -171,7 +177,7 @@ static void say_changed(const Hunt *h, const char *what, const SearchFound *then
     const SearchLayout *best = fastest(h), *now = &then->best[0];
     double change = 100 * (now->step_s / best->step_s - 1);
     text_printf(out, "%+6.1f %%  ", fabs(change) < 0.05 ? 0 : change);
-    if (same_point(&best->point, &now->point)) {
+    if (same_layout(best, now, h->model->n_layers)) {
         text_add(out, "the same layout\n");
         return;
     }
@@ -219,17 +225,16 @@ static void say_links(Hunt *h, Text *out) {
     }
 }
 
-static void say_bound_by(const Hunt *h, double more_s, Text *out) {
+static void say_bound_by(const Hunt *h, double more_s, double gibs, Text *out) {
     CostedStep step;
     const SearchLayout *best = &h->found.best[0];
     costed_step(&h->at.costed, best, &step);
     int most = COSTED_rows;
     for (int i = COSTED_rows; i < N_COSTED_KINDS; i++)
         if (step.seconds[i] > step.seconds[most]) most = i;
-    if (more_s < 0.995 * fastest(h)->step_s)
-        text_add(out, "  memory binds: with more of it the best is faster\n");
-    else
-        text_add(out, "  memory does not bind: with more of it the best stays as fast\n");
+    double change = more_s / fastest(h)->step_s - 1; // as say_changed rounds it
+    if (change <= -5e-4) text_printf(out, "  memory binds: %g GiB more make the best %.1f %% faster\n", gibs, -100 * change);
+    else text_printf(out, "  memory does not bind: with %g GiB more the best stays as fast\n", gibs);
     text_printf(out, "  beside computing, most goes to %s, %.1f %% of the step\n", costed_kind_name[most],
                 100 * step.seconds[most] / best->step_s);
 }
@@ -244,7 +249,7 @@ void hunt_binding(Hunt *h, Text *out) {
         say_ground(h, "experts' loads even", &h->at.cluster, 0, out);
         say_ground(h, "twice the imbalance", &h->at.cluster, 2, out);
     }
-    say_bound_by(h, more, out);
+    say_bound_by(h, more, step, out);
 }
 
 /* Why not the one that is named ------------------------------------------------------------------------- */

@@ -140,13 +140,12 @@ static double find_load(const Simulation *s) {
     for (int32_t i = 0; i < s->n; i++) {
         const PlanProgram *step = plan_program(s->plans[i], "step");
         const CostLaunch *launches = step ? cost_of_program(s->plans[i], step, s->arena) : NULL;
+        double ranks = s->plans[i]->mesh.size[AXIS_ep];
         for (uint32_t k = 0; step && k < step->n_instrs; k++) {
-            const CostRows *rows = &launches[k].rows;
-            if (rows->tokens <= 0) continue;
-            double ranks = plan_group_size(s->plans[i], (PlanGroup)launches[k].group);
-            double expected = cost_imbalance((CostRouting)s->args.spec_options.routing, rows->tokens * ranks, rows->top_k,
-                                             rows->experts, ranks);
-            load = fmax(load, launches[k].room > 0 ? fmin(expected, launches[k].room) : expected);
+            const CostLaunch *products = &launches[k];
+            double expected = cost_imbalance((CostRouting)s->args.spec_options.routing, products->tokens * ranks,
+                                             products->top_k, products->experts * ranks, ranks);
+            load = fmax(load, products->room > 0 ? fmin(expected, products->room) : expected);
         }
     }
     return load;

@@ -71,6 +71,17 @@ expect "$work/c" " GiB a device, "
 search --cluster h100x4 --brief >"$work/c" 2>&1 || fail "search on GPUs"
 expect "$work/c" "formula ms"
 
+# Memory binds where more of it makes the best faster, as the table above says.
+for memory in 1.1 1.2 1.25 1.3 8; do
+    search --memory "$memory" --top 1 >"$work/c" 2>&1 || fail "search of $memory GiB: $(cat "$work/c")"
+    change=$(sed -nE 's/^ +[0-9.]+ GiB more a device +([-+][0-9.]+) %.*/\1/p' "$work/c")
+    case $change in
+    -*) expect "$work/c" "more make the best ${change#-} % faster" ;;
+    +0.0) expect "$work/c" "memory does not bind" ;;
+    *) fail "with more memory the best changes by '$change' %: $(cat "$work/c")" ;;
+    esac
+done
+
 # What no layout may be, no search finds: one rank drops nothing, and every expert has a row.
 search --brief --capacity 0.5 -o "$work/half.lua" >"$work/c" 2>&1 || fail "search of what drops half"
 ! grep 'capacity=0.5' "$work/c" | grep -qvE ',ep=[24],' || fail "one rank drops rows: $(cat "$work/c")"

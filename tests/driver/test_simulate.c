@@ -91,6 +91,27 @@ static void specs_and_plans(void **state) {
     check_sum();
 }
 
+// How uneven loads are follows from the routing and the ranks of ep, however rows reach them.
+static void loads(void **state) {
+    (void)state;
+    Small small = small_make();
+    static char *const layouts[] = { "dp=2,ep=2", "dp=2,ep=2,transport=blocks", "dp=2,ep=2,row_align=4",
+                                     "dp=2,ep=2,transport=blocks,node=2", "pp=2,dp=2,ep=2,transport=blocks" };
+    double first = 0;
+    for (int i = 0; i < COUNT_OF(layouts); i++) {
+        expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", layouts[i], "--microbatch", "64"));
+        const char *at = strstr(command_output(), "\nload ");
+        if (!at) fail_msg("%s: loads count as even in:\n%s", layouts[i], command_output());
+        double load = strtod(at + 6, NULL);
+        if (!i) first = load;
+        if (!(load > 1 && load == first)) fail_msg("%s: load %g, by rows %g", layouts[i], load, first);
+        expect("imbalance");
+        check_sum();
+    }
+    expect_exit(0, COMMAND(small.moec, "simulate", small.spec, "--layout", layouts[1], "--routing", "uniform"));
+    assert_null(strstr(command_output(), "imbalance"));
+}
+
 // With the times of a step that was run, kernels take what they took.
 static void measured_steps(void **state) {
     (void)state;
@@ -259,8 +280,8 @@ static void refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(measured_steps),
-                                        cmocka_unit_test(quick), cmocka_unit_test(quick_pictures), cmocka_unit_test(other_stacks),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(specs_and_plans), cmocka_unit_test(loads),
+                                        cmocka_unit_test(measured_steps), cmocka_unit_test(quick), cmocka_unit_test(quick_pictures), cmocka_unit_test(other_stacks),
                                         cmocka_unit_test(refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
