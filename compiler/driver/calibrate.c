@@ -162,6 +162,10 @@ static void show(const CostDevice *d, const CostLink *link) {
 static Status write_file(const Calibrate *c, const CostDevice *d, const CostLink *link) {
     Text text = { 0 };
     if (c->comm->rank) return OK;
+    Arena *arena = arena_create();
+    Status free = may_replace(c->out, arena); // somebody may have written there meanwhile
+    arena_destroy(arena);
+    TRY(free);
     describe(c, d, link, &text);
     add_seal(&text);
     Status status = file_write_atomic(c->out, text_cstr(&text), text.bytes);

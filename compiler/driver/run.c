@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // resume, eval, sample: the runtime's commands, with the driver's way of failing.
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,9 +50,11 @@ Status driver_lua_name(const char *flag, const char *path) {
 
 Status driver_writable(const char *path) {
     struct stat info;
-    const char *slash = strrchr(path, '/');
+    char target[PATH_MAX];
+    if (!file_target(path, target)) return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    const char *slash = strrchr(target, '/');
     Text folder = { 0 };
-    if (slash) text_add_n(&folder, path, (size_t)(slash - path) + 1);
+    if (slash) text_add_n(&folder, target, (size_t)(slash - target) + 1);
     bool there = !stat(path, &info), is_folder = there && S_ISDIR(info.st_mode);
     // A file is replaced by its name, anything else is written to.
     int error = is_folder ? EISDIR

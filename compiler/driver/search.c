@@ -127,8 +127,10 @@ static int load_cluster(const HuntArgs *args, Arena *arena, CostCluster *out) {
     if (!done) return status_exit(ERR_INPUT);
     int64_t devices = cost_cluster_devices(out);
     if (args->gpus <= devices) return 0;
-    return driver_fail(status_fail(ERR_ARGUMENT, "--gpus %lld: the cluster has %lld", (long long)args->gpus,
-                                   (long long)devices));
+    return driver_fail(status_fail(ERR_ARGUMENT, "--gpus %lld: the cluster has %lld\n  hint: %s%s%s", (long long)args->gpus,
+                                   (long long)devices, counted ? "--cluster " : "",
+                                   counted ? arena_strndup(arena, name, (size_t)(x - name)) : "",
+                                   counted ? " has as many as --gpus says" : "a larger cluster, or fewer --gpus"));
 }
 
 int hunt_ground(const Hunt *h, const CostCluster *cluster, double load, bool bare, Ground *out) {
@@ -244,6 +246,20 @@ double hunt_tokens_per_s(const Hunt *h, double step_s) {
     return (double)h->space.sequences * h->model->sequence / step_s / (double)h->space.ranks;
 }
 
+static bool same_point(const SearchPoint *a, const SearchPoint *b) {
+    const SearchChoice *x = &a->choice, *y = &b->choice;
+    return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
+           x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
+           x->capacity == y->capacity && x->round == y->round && x->overlap == y->overlap &&
+           x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
+}
+
+bool hunt_same_layout(const SearchLayout *a, const SearchLayout *b, int32_t layers) {
+    size_t stages = (size_t)a->point.choice.pp * (size_t)a->point.chunks;
+    return same_point(&a->point, &b->point) && !memcmp(a->stages, b->stages, stages * sizeof *a->stages) &&
+           !memcmp(a->recompute, b->recompute, (size_t)layers);
+}
+
 /* Searching ---------------------------------------------------------------------------------------- */
 
 typedef struct Watch { double began, said; bool terminal; } Watch;
@@ -274,12 +290,32 @@ static void play_all(Hunt *h) {
     }
 }
 
+// Room of a round that is never full changes bytes only: the same layout, of which the smallest is shown.
+static bool same_but_rounds(const SearchLayout *a, const SearchLayout *b, int32_t layers) {
+    SearchLayout x = *a, y = *b;
+    x.point.choice.round = y.point.choice.round = 0;
+    return a->step_s == b->step_s && hunt_same_layout(&x, &y, layers);
+}
+
+static void fold_rounds(Hunt *h) {
+    SearchLayout *best = h->found.best;
+    int32_t n = 0;
+    for (int32_t i = 0; i < h->found.n; i++) {
+        int32_t same = 0;
+        while (same < n && !same_but_rounds(&best[same], &best[i], h->model->n_layers)) same++;
+        if (same == n) best[n++] = best[i];
+        else if (best[i].peak_bytes < best[same].peak_bytes) best[same] = best[i];
+    }
+    h->found.n = n;
+}
+
 static void search_all(Hunt *h) {
     Watch progress = { .began = time_seconds(), .terminal = isatty(2) };
     deciding = 1;
     search_on_pulse(h->at.search, report, &progress);
     search_run(h->at.search, h->memory, HUNT_KEPT, h->arena, &h->found);
     play_all(h);
+    fold_rounds(h);
     if (!interrupted) search_front(h->at.search, h->memory, HUNT_STEPS, h->arena, &h->front);
     if (progress.said && progress.terminal) fputs("\r\033[K", stderr);
     search_on_pulse(h->at.search, NULL, NULL);
@@ -306,7 +342,8 @@ static void print_out(Text *out) {
     *out = (Text){ 0 };
 }
 
-// 0 also when nothing fits: that was the question.
+// 0 also when nothing fits, that was the question, and of what was found when it is interrupted. With nothing to show, and in
+// all that cannot show anything, it ends as by the signal.
 static int show_all(Hunt *h) {
     Text out = { 0 };
     int result = 0;
@@ -331,7 +368,7 @@ static int show_all(Hunt *h) {
     }
     if (h->args->layout) hunt_why_not(h, &out);
     print_out(&out);
-    return result ? result : interrupted ? status_exit(ERR_INTERRUPTED) : 0;
+    return result ? result : interrupted && !h->found.n ? 128 + SIGINT : 0;
 }
 
 static void choose_unit(Hunt *h) {

@@ -61,6 +61,8 @@ Layout hunt_layout(const Hunt *h, const SearchLayout *found);
 // In the short form, but for recomputes that are mixed: "recompute=block of 3, cheap of 5".
 void hunt_name(const Hunt *h, const SearchLayout *found, Text *out);
 extern const char *const hunt_precision[];              // by Precision
+// The same stages and recomputes at the same point.
+bool hunt_same_layout(const SearchLayout *a, const SearchLayout *b, int32_t layers);
 double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 
 /* search_show.c */

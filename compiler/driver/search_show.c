@@ -40,8 +40,9 @@ void hunt_name(const Hunt *h, const SearchLayout *found, Text *out) {
 
 static void show_head(const Hunt *h, Text *out) {
     const CostCluster *c = &h->at.cluster;
-    text_printf(out, "%s on %lld x %s, %s; a step is %lld sequences of %d tokens, %s", h->model->name,
-                (long long)h->space.ranks, c->device.name, c->name, (long long)h->space.sequences, h->model->sequence,
+    text_printf(out, "%s on %lld x %s, %s; a step is %lld sequence%s of %d tokens, %s", h->model->name,
+                (long long)h->space.ranks, c->device.name, c->name, (long long)h->space.sequences,
+                h->space.sequences == 1 ? "" : "s", h->model->sequence,
                 hunt_precision[h->space.precisions[0]]);
     for (int32_t i = 1; i < h->space.n_precisions; i++)
         text_printf(out, " or %s", hunt_precision[h->space.precisions[i]]);

@@ -146,20 +146,6 @@ void hunt_neighbours(Hunt *h, Text *out) {
 
 /* What binds ------------------------------------------------------------------------------------------ */
 
-static bool same_point(const SearchPoint *a, const SearchPoint *b) {
-    const SearchChoice *x = &a->choice, *y = &b->choice;
-    return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
-           x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
-           x->capacity == y->capacity && x->round == y->round && x->overlap == y->overlap &&
-           x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
-}
-
-static bool same_layout(const SearchLayout *a, const SearchLayout *b, int32_t layers) {
-    size_t stages = (size_t)a->point.choice.pp * (size_t)a->point.chunks;
-    return same_point(&a->point, &b->point) && !memcmp(a->stages, b->stages, stages * sizeof *a->stages) &&
-           !memcmp(a->recompute, b->recompute, (size_t)layers);
-}
-
 // By the formula, as what is found elsewhere is.
 static const SearchLayout *fastest(const Hunt *h) {
     const SearchLayout *best = &h->found.best[0];
@@ -177,7 +163,7 @@ static void say_changed(const Hunt *h, const char *what, const SearchFound *then
     const SearchLayout *best = fastest(h), *now = &then->best[0];
     double change = 100 * (now->step_s / best->step_s - 1);
     text_printf(out, "%+6.1f %%  ", fabs(change) < 0.05 ? 0 : change);
-    if (same_layout(best, now, h->model->n_layers)) {
+    if (hunt_same_layout(best, now, h->model->n_layers)) {
         text_add(out, "the same layout\n");
         return;
     }

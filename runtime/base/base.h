@@ -150,8 +150,11 @@ double hash_normal(uint64_t seed, uint64_t a, uint64_t b);  // mean 0, standard 
 // Of a regular file, or of a pipe up to 64 MiB. 0-terminated.
 Status file_read(const char *path, Arena *arena, char **bytes, size_t *n_bytes);
 // Written beside `path` under a temporary name, synced, renamed: readers see the old or the new file.
-// Links are followed; what is no regular file (a device, a pipe) is written to, never replaced.
+// Links are followed, also to what is not there yet; what is no regular file (a device, a pipe) is written to, never
+// replaced.
 Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes);
+// The path that links lead to from `path`, whether something is there or not. False: they lead in circles, or it is too long.
+bool file_target(const char *path, char out[4096 /* PATH_MAX */]);
 Status file_make_dirs(const char *path);                    // like mkdir -p
 bool file_exists(const char *path);
 // Gives closed ones of the three standard streams a place, so that no other file gets their number

@@ -81,6 +81,26 @@ static Status write_in_place(const char *path, const void *bytes, size_t n_bytes
     return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(error));
 }
 
+bool file_target(const char *path, char out[PATH_MAX]) {
+    enum { MOST_LINKS = 40 };
+    char aim[PATH_MAX];
+    errno = ENAMETOOLONG;
+    if (strlen(path) >= PATH_MAX) return false;
+    strcpy(out, path);
+    for (int i = 0; i < MOST_LINKS; i++) {
+        ssize_t n = readlink(out, aim, sizeof aim - 1);
+        if (n < 0) return errno == EINVAL || errno == ENOENT || errno == ENOTDIR || errno == EACCES;
+        aim[n] = 0;
+        char *slash = strrchr(out, '/');
+        size_t folder = slash && aim[0] != '/' ? (size_t)(slash - out) + 1 : 0;
+        errno = ENAMETOOLONG;
+        if (folder + (size_t)n >= PATH_MAX) return false;
+        memcpy(out + folder, aim, (size_t)n + 1);
+    }
+    errno = ELOOP;
+    return false;
+}
+
 Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes) {
     struct stat info;
     bool there = stat(path, &info) == 0;
@@ -88,7 +108,8 @@ Status file_write_atomic(const char *path, const void *bytes, size_t n_bytes) {
         return write_in_place(path, bytes, n_bytes);
     char temporary[4096], target[PATH_MAX];
     const char *named = path;
-    if (there && realpath(path, target)) path = target;
+    if (!file_target(path, target)) return status_fail(ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    path = target;
     int length = snprintf(temporary, sizeof temporary, "%s.%ld.XXXXXX", path, (long)getpid());
     if (length >= (int)sizeof temporary) return status_fail(ERR_IO, "path too long: %s", named);
     int fd = mkostemp(temporary, O_CLOEXEC);

@@ -37,8 +37,10 @@ static Status parse_name(const char *text, Name *out) {
     if (parse(text, out)) return OK;
     return status_fail(ERR_ARGUMENT,
                        "expected a device cpu, cuda, cuda:N or vgpu:ARCH, found '%s'\n"
-                       "  hint: cuda:1 is the second GPU; vgpu:sm_80 needs no GPU",
-                       text);
+                       "  hint: %s",
+                       text,
+                       !strcmp(text, "gpu") ? "cuda is the first GPU, cuda:1 the second"
+                                            : "cuda:1 is the second GPU; vgpu:sm_80 needs no GPU");
 }
 
 Status device_target(const char *name, Arena *arena, const char **target) {

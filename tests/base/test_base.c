@@ -254,6 +254,17 @@ static void files_are_replaced_whole_or_not_at_all(void **state) {
     assert_int_equal(readlink(link, aim, sizeof aim), 4);
     assert_int_equal(file_read(path, arena, &bytes, &n), OK);
     assert_string_equal(bytes, "by link");
+    unlink(path); // what a link leads to is made where it leads
+    assert_int_equal(file_write_atomic(link, "new", 3), OK);
+    assert_int_equal(readlink(link, aim, sizeof aim), 4);
+    assert_int_equal(file_read(path, arena, &bytes, &n), OK);
+    assert_string_equal(bytes, "new");
+    unlink(link);
+    assert_int_equal(symlink("link", link), 0);
+    assert_int_equal(file_write_atomic(link, "circle", 6), ERR_IO);
+    unlink(link);
+    assert_int_equal(symlink("/nowhere/at/all", link), 0);
+    assert_int_equal(file_write_atomic(link, "x", 1), ERR_IO);
     unlink(link);
     assert_int_equal(mkfifo(link, 0600), 0);
     int reader = open(link, O_RDONLY | O_NONBLOCK);

@@ -65,6 +65,17 @@ refuse "would overwrite" "$work/spec.lua" --cluster cpux4 -o "$work/../${work##*
 cmp -s models/tiny.lua "$work/spec.lua" || fail "a spec is gone"
 refuse "would overwrite" models/tiny.lua --cluster cpux4 --layout "$work/best.lua" -o "$work/best.lua"
 
+refuse "--cluster h100 has as many as --gpus says" models/tiny.lua --cluster h100x2 --gpus 4
+search --cluster h100x1 --tokens 256 --brief >"$work/c" 2>&1 || fail "search of one sequence"
+expect "$work/c" "a step is 1 sequence of 256 tokens"
+ln -s "$work/led.lua" "$work/link.lua"
+search --brief -o "$work/link.lua" >"$work/c" 2>&1 && [[ -L $work/link.lua && -s $work/led.lua ]] ||
+    fail "-o through a link to what is not there: $(cat "$work/c")"
+# Room of a round that is never full makes no other layout.
+search --cluster h100x4 --brief --top 64 >"$work/c" 2>&1 || fail "search of rounds that cost nothing"
+[[ -z $(grep -E '^ +[0-9]+ +[0-9.]+ ' "$work/c" | awk '{ $1 = $5 = ""; sub(/,round=[0-9.]+/, ""); print }' | sort | uniq -d) ]] ||
+    fail "the same layout twice: $(cat "$work/c")"
+
 # Nothing is too little to say what would fit; seconds are shown with digits that count.
 search --memory 1e-9 >"$work/c" 2>&1 || fail "search where nothing fits at all"
 expect "$work/c" " GiB a device, "
@@ -139,6 +150,18 @@ kill -INT $!
 wait $!
 [[ $? == 130 ]] || fail "exit status of an interrupted search"
 expect "$work/error" "interrupted while it was"
+
+# While layouts are decided it has something to show, and then all is well; when that is, no test can say.
+"$moec" search models/deepseek_v3.lua --cluster b300x16384 --brief >"$work/c" 2>"$work/error" &
+sleep 1
+kill -INT $! 2>/dev/null
+wait $!
+status=$?
+if grep -q "interrupted after" "$work/c" || grep -q "found in" "$work/c"; then
+    [[ $status == 0 ]] || fail "exit status $status of a search that shows the best so far"
+else
+    [[ $status == 130 ]] || fail "exit status $status of an interrupted search with nothing to show: $(cat "$work/error")"
+fi
 
 # What was found is printed and written even if the reasons are not waited for.
 "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 --brief -o "$work/soon.lua" 2>/dev/null | head -n 1 >"$work/d"

@@ -74,6 +74,7 @@ static void calibrated(void **state) {
     assert_int_equal(RUN("calibrate", "--wrong"), 2);
     expect_error("unknown option '--wrong' of 'calibrate'");
     assert_int_equal(RUN("calibrate", "--device", "toaster"), 2);
+    assert_int_equal(RUN("calibrate", "--device", "gpu"), 2);
 }
 
 // Interrupted, it prints what it has measured.
