@@ -4,326 +4,9 @@
 // experts, so other microbatches, ep and capacities need no other probe. Layers whose products are equal are
 // one class, and the middle one of a class stands for it: the first and last of a model join with what
 // surrounds them.
-//
-// Memory. In a part's kernels the live bytes, less what earlier parts save, are sums of the same kind; those
-// that no other moment exceeds in all three terms are kept, and the largest is taken for each choice.
-#include <stdlib.h>
-
 #include "compiler/search/profile_private.h"
 
-typedef struct Grows { double stays, tokens, rows, experts; } Grows; // bytes of the probe
-
-typedef struct PartKernel {
-    CostKernel kernel;
-    uint8_t pass, rows; // CostPass; RowKind
-    bool packs;
-    double trips, weights; // weights: of its bytes, what does not grow
-} PartKernel;
-
-typedef struct Moments { Grows *items; uint32_t n, cap; } Moments;
-
-struct ProbePart {
-    PartKernel *kernels;
-    uint32_t n_kernels, cap_kernels;
-    Grows saved[2], waits[2], both[2]; // both: saved and waiting
-    Moments moments[2], late[2]; // by region: act, sym; late: where what waits stays
-};
-
-/* Collecting a probe --------------------------------------------------------------------------- */
-
-typedef struct Seen {
-    Profile *p;
-    const Few *few;
-    Arena *scratch;
-    ProbeKernel *kernels;
-    CostKernel *costs;
-    uint8_t *rows;
-    double *weights;
-    uint8_t *packs;
-    uint32_t n_packs, cap_packs, n_kernels, cap_kernels, cap_costs, n_costs, cap_rows, n_rows, cap_weights, n_weights;
-    ProbeBuffer *buffers;
-    uint32_t n_buffers, cap_buffers;
-    double expert_rows;
-} Seen;
-
-static uint8_t rows_of(const ProbeKernel *kernel) {
-    const KernelDesc *d = kernel->desc;
-    switch (d->family) {
-    case FAMILY_ROW: return d->body.row;
-    case FAMILY_MATMUL:
-    case FAMILY_MATMUL_T:
-    case FAMILY_MATMUL_W: return d->experts ? ROW_R : ROW_T;
-    case FAMILY_SEGMENT_SUM: return d->experts ? ROW_R : ROW_T;
-    case FAMILY_PACK: return d->experts ? ROW_E : ROW_NONE;
-    case FAMILY_REDUCE:
-    case FAMILY_CLEAR: return kernel->experts ? ROW_E : ROW_NONE;
-    default: return ROW_T;
-    }
-}
-
-static double weights_of(const KernelDesc *d, const CostKernel *k) {
-    bool wgrad = d->family == FAMILY_MATMUL_W;
-    if (!wgrad && d->family != FAMILY_MATMUL && d->family != FAMILY_MATMUL_T) return 0;
-    double numbers = wgrad ? k->groups * k->m * k->n : k->groups * k->n * k->k;
-    return numbers * (wgrad || d->precision != PRECISION_BF16 ? 4 : 2) * (wgrad && d->accumulate ? 2 : 1);
-}
-
-static void see_kernel(void *user, const ProbeKernel *kernel) {
-    Seen *s = user;
-    CostKernel cost;
-    cost_of_kernel(kernel->desc, 1, &cost);
-    if (kernel->desc->family != FAMILY_ROW && kernel->desc->experts && rows_of(kernel) == ROW_R)
-        s->expert_rows = fmax(s->expert_rows, (double)kernel->desc->rows);
-    *ARENA_PUSH(s->scratch, s->kernels, s->n_kernels, s->cap_kernels) = *kernel;
-    *ARENA_PUSH(s->scratch, s->costs, s->n_costs, s->cap_costs) = cost;
-    *ARENA_PUSH(s->scratch, s->rows, s->n_rows, s->cap_rows) = rows_of(kernel);
-    *ARENA_PUSH(s->scratch, s->packs, s->n_packs, s->cap_packs) =
-        kernel->desc->family == FAMILY_PACK || kernel->desc->family == FAMILY_REDUCE;
-    *ARENA_PUSH(s->scratch, s->weights, s->n_weights, s->cap_weights) = weights_of(kernel->desc, &cost);
-}
-
-static void see_buffer(void *user, const ProbeBuffer *buffer) {
-    Seen *s = user;
-    *ARENA_PUSH(s->scratch, s->buffers, s->n_buffers, s->cap_buffers) = *buffer;
-}
-
-static void grow(Grows *to, const ProbeBuffer *b, double sign) {
-    double bytes = sign * (double)b->bytes;
-    if (b->rows == ROW_T || b->rows == ROW_S) to->tokens += bytes;
-    else if (b->rows == ROW_R) to->rows += bytes;
-    else if (b->rows == ROW_E) to->experts += bytes;
-    else to->stays += bytes;
-}
-
-static void add_grows(Grows *to, const Grows *more, double sign) {
-    to->stays += sign * more->stays;
-    to->tokens += sign * more->tokens;
-    to->rows += sign * more->rows;
-    to->experts += sign * more->experts;
-}
-
-static void keep_moment(Arena *arena, Moments *m, Grows g) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < m->n; i++) {
-        const Grows *o = &m->items[i];
-        if (o->stays >= g.stays && o->tokens >= g.tokens && o->rows >= g.rows && o->experts >= g.experts) return;
-    }
-    for (uint32_t i = 0; i < m->n; i++) {
-        Grows o = m->items[i];
-        if (!(g.stays >= o.stays && g.tokens >= o.tokens && g.rows >= o.rows && g.experts >= o.experts))
-            m->items[n++] = o;
-    }
-    m->n = n;
-    *ARENA_PUSH(arena, m->items, m->n, m->cap) = g;
-}
-
-static int by_first(const void *a, const void *b) {
-    const ProbeBuffer *x = a, *y = b;
-    return x->first != y->first ? (x->first < y->first ? -1 : 1) : 0;
-}
-
-// The layer whose turn it is when a kernel runs: its own, but in backward some run ahead of layers that come
-// first, while all that those save is there (updates of states; the table's gradient of further predictions).
-// due: the layer that products of backward have yet to come to then, whatever else is left of those before.
-static int32_t *find_turns(const Seen *s, int32_t *due) {
-    int32_t *turns = ARENA_ARRAY(s->scratch, int32_t, s->n_kernels + 1), latest = -1;
-    for (uint32_t i = s->n_kernels; i-- > 0;) {
-        const CostKernel *k = &s->costs[i];
-        int32_t layer = s->kernels[i].layer;
-        bool product = k->class == COST_dense || k->class == COST_experts || k->class == COST_attention;
-        if (!s->kernels[i].backward) latest = -1;
-        else if (product && k->role != COST_WGRAD && layer > latest) latest = layer;
-        turns[i] = layer > latest ? layer : latest;
-        due[i] = s->kernels[i].backward ? latest : turns[i];
-    }
-    return turns;
-}
-
-// Live bytes at the time of every kernel, less what parts before the one whose turn it is save.
-static void fill_moments(const Seen *s, Probe *probe, int region) {
-    const Profile *p = s->p;
-    int32_t n_layers = p->base.n_layers, wanted = region ? REGION_sym : REGION_act, end = 1;
-    Grows *saved = ARENA_ARRAY(s->scratch, Grows, n_layers + 3); // by layer + 1: of those before it
-    Grows *waits = ARENA_ARRAY(s->scratch, Grows, n_layers + 4), *both = ARENA_ARRAY(s->scratch, Grows, n_layers + 4);
-    for (uint32_t i = 0; i < s->n_buffers; i++) {
-        const ProbeBuffer *b = &s->buffers[i];
-        if (b->region == wanted && b->saved) grow(&saved[b->layer + 2], b, 1);
-        if (b->region == wanted && b->waits) grow(&waits[b->layer + 2], b, 1);
-        if (b->region == wanted && b->waits && b->saved) grow(&both[b->layer + 2], b, 1);
-        if (b->last >= end) end = b->last + 1;
-    }
-    for (uint32_t i = 0; i < s->n_kernels; i++) end = s->kernels[i].time >= end ? s->kernels[i].time + 1 : end;
-    for (int32_t layer = -1; layer <= n_layers; layer++) {
-        int32_t part = part_of(p, s->few->middle, layer);
-        if (part < 0) continue;
-        probe->parts[part].saved[region] = saved[layer + 2];
-        probe->parts[part].waits[region] = waits[layer + 2];
-        probe->parts[part].both[region] = both[layer + 2];
-    }
-    for (int32_t i = 1; i < n_layers + 3; i++) add_grows(&saved[i], &saved[i - 1], 1);
-    Grows *change = ARENA_ARRAY(s->scratch, Grows, end + 1), *late = ARENA_ARRAY(s->scratch, Grows, end + 1);
-    Grows *made = ARENA_ARRAY(s->scratch, Grows, end + 1);
-    for (uint32_t i = 0; i < s->n_buffers; i++) {
-        const ProbeBuffer *b = &s->buffers[i];
-        if (b->region != wanted || b->first < 0) continue;
-        grow(&change[b->first], b, 1);
-        grow(&change[b->last + 1], b, -1);
-        if (b->waits) grow(&late[b->last + 1], b, 1);
-        if (b->gradient) grow(&made[b->first], b, 1), grow(&made[b->last + 1], b, -1);
-    }
-    int32_t *due = ARENA_ARRAY(s->scratch, int32_t, s->n_kernels + 1);
-    const int32_t *turns = find_turns(s, due);
-    // waiting: kept for gradients of weights only; gradients: of weights, there when nothing else is under way
-    Grows live = { 0 }, waiting = { 0 }, gradients = { 0 };
-    int32_t t = 0;
-    for (int32_t i = n_layers + 1; i >= 0; i--) add_grows(&waits[i], &waits[i + 1], 1); // of that layer and later ones
-    for (uint32_t i = 0; i < s->n_kernels; i++) {
-        for (; t <= s->kernels[i].time; t++) {
-            add_grows(&live, &change[t], 1);
-            add_grows(&waiting, &late[t], 1);
-            add_grows(&gradients, &made[t], 1);
-        }
-        int32_t part = part_of(p, s->few->middle, turns[i]), late_part = part_of(p, s->few->middle, due[i]);
-        Grows here = live, then = live;
-        add_grows(&here, &saved[turns[i] + 1], -1);
-        if (part >= 0) keep_moment(p->arena, &probe->parts[part].moments[region], here);
-        int32_t own = s->kernels[i].layer, own_part = part_of(p, s->few->middle, own);
-        if (s->kernels[i].backward && own_part >= 0) {
-            Grows later = gradients;
-            add_grows(&later, &waits[own + 2], 1);
-            add_grows(&later, &waits[own + 3], -1);
-            keep_moment(p->arena, &probe->parts[own_part].late[region], later);
-        }
-        if (late_part < 0 || s->kernels[i].weights) continue;
-        add_grows(&then, &gradients, -1);
-        add_grows(&then, &saved[due[i] + 1], -1);
-        if (s->kernels[i].backward) {
-            add_grows(&then, &waiting, 1);
-            add_grows(&then, &waits[due[i] + 3], -1);
-        }
-        keep_moment(p->arena, &probe->parts[late_part].late[region], then);
-    }
-}
-
-static void fill_parts(Seen *s, Probe *probe) {
-    Profile *p = s->p;
-    probe->parts = ARENA_ARRAY(p->arena, ProbePart, p->base.n_classes + 2);
-    probe->rows = s->expert_rows;
-    for (uint32_t i = 0; i < s->n_kernels; i++) {
-        const ProbeKernel *at = &s->kernels[i];
-        int32_t part = part_of(p, s->few->middle, at->layer);
-        if (part < 0) continue;
-        ProbePart *to = &probe->parts[part];
-        CostPass pass = !at->backward ? PASS_forward : at->again ? PASS_again
-                        : at->weights ? PASS_wgrad : PASS_dgrad;
-        *ARENA_PUSH(p->arena, to->kernels, to->n_kernels, to->cap_kernels) =
-            (PartKernel){ .kernel = s->costs[i], .pass = (uint8_t)pass, .rows = s->rows[i], .trips = at->trips,
-                          .weights = s->weights[i], .packs = s->packs[i] };
-    }
-    qsort(s->buffers, s->n_buffers, sizeof *s->buffers, by_first);
-    for (int region = 0; region < 2; region++) fill_moments(s, probe, region);
-}
-
-static int32_t smallest_divisor(int32_t n) {
-    for (int32_t d = 2; d <= n; d++) {
-        if (n % d == 0) return d;
-    }
-    return 1;
-}
-
-// Two ranks have each part of what is gathered.
-static Layout layout_of(const Profile *p, const CostChoice *choice) {
-    Layout layout = layout_single();
-    layout.recompute = choice->recompute % 3;
-    layout.microbatch = 1;
-    layout.capacity = 1;
-    if (choice->ep > 1) layout.dp = layout.ep = smallest_divisor((int32_t)p->base.experts);
-    layout.params = choice->params;
-    layout.expert_params = choice->expert_params;
-    layout.overlap = choice->alone ? OVERLAP_OFF : OVERLAP_ON;
-    if (choice->params || choice->expert_params) layout.dp *= 2;
-    return layout;
-}
-
-// NULL: there is none, which lowering will say.
-static const Model *graph_for(Profile *p, Few *few, const CostChoice *choice, int32_t ranks) {
-    Model **graph = &few->graphs[(choice->ep > 1) * 2 + (choice->params || choice->expert_params)];
-    if (*graph) return *graph;
-    few->model->ranks = ranks;
-    *graph = model_program(few->model, PROGRAM_STEP);
-    if (*graph) p->made[p->n_made++] = *graph;
-    return *graph;
-}
-
-static bool run_probe(Profile *p, uint8_t precision, const CostChoice *choice, Seen *seen) {
-    Layout layout = layout_of(p, choice);
-    LowerOptions options = { .microbatch = 1,
-                             .microbatches = 1,
-                             .target = p->target,
-                             .precision = precision,
-                             .recompute = layout.recompute,
-                             .layout = &layout };
-    Few *few = profile_few(p, choice);
-    LowerProbe probe = { .kernel = see_kernel, .buffer = see_buffer, .user = seen,
-                         .graph = graph_for(p, few, choice, layout.dp) };
-    *seen = (Seen){ .p = p, .few = few, .scratch = arena_create() };
-    bool done = lower_probe(few->model, &options, &probe);
-    if (!done && few->model != p->model) p->model->diag = few->model->diag;
-    return done;
-}
-
-bool profile_plans(const CostProfile *profile, const CostChoice *choice) {
-    Profile *p = profile->user;
-    if (choice->precision == PRECISION_MXFP8) {
-        diag_set(p->model, "no plan is in mxfp8");
-        return false;
-    }
-    CostChoice alone = { .alone = true };
-    Model *few = profile_few(p, &alone)->model;
-    Layout layout = layout_of(p, choice);
-    layout.transport = choice->transport;
-    if (isfinite(choice->round) && choice->round > 0 && layout.ep > 1) {
-        layout.capacity = INFINITY;
-        layout.round = 1;
-    }
-    LowerOptions options = { .microbatch = 1,
-                             .microbatches = 1,
-                             .target = p->target,
-                             .precision = choice->precision,
-                             .recompute = layout.recompute,
-                             .layout = &layout,
-                             .programs[PROGRAM_STEP] = true };
-    Plan *plan = lower_model(few, &options);
-    if (!plan && few != p->model) p->model->diag = few->diag;
-    plan_destroy(plan);
-    return plan != NULL;
-}
-
-static Probe *probe_for(Profile *p, const CostChoice *choice) {
-    bool wide = choice->precision == PRECISION_FP32, apart = choice->ep > 1;
-    int gathers = (choice->params ? 1 : 0) + (choice->expert_params ? 2 : 0);
-    Probe *probe = &p->probes[((((wide * 3) + choice->recompute % 3) * 2 + apart) * 4 + gathers) * 2 + (gathers && choice->alone)];
-    if (probe->made || probe->refused) return probe;
-    Seen seen;
-    probe->made = run_probe(p, wide ? PRECISION_FP32 : PRECISION_BF16, choice, &seen);
-    probe->refused = !probe->made;
-    if (probe->made) fill_parts(&seen, probe);
-    arena_destroy(seen.scratch);
-    return probe;
-}
-
-/* A choice ------------------------------------------------------------------------------------- */
-
-typedef struct Scale {
-    double tokens;     // over the probe's
-    double room, rows; // rows of experts over the probe's: that there is room for; that the busiest rank has
-    double even;       // that an even load would be
-    double groups;     // experts of a rank
-    double experts;    // of these over the probe's
-    double load, n_tokens;
-    // Where rows come in rounds, shares of what the busiest rank has: of the first round, of each of `further` ones.
-    double first, each, further;
-} Scale;
+/* Seconds -------------------------------------------------------------------------------------- */
 
 static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const CostChoice *c) {
     double tokens = (double)c->microbatch * p->base.sequence, chosen = tokens * p->base.top_k;
@@ -512,40 +195,6 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
     if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load : 1);
 }
 
-static int64_t bytes_at(const Grows *g, const Scale *s) {
-    return (int64_t)ceil(g->stays + g->tokens * s->tokens + g->rows * s->room + g->experts * s->experts);
-}
-
-// What further rounds take that probes, which have none, do not know (docs/layouts.md, "Rows that do not fit"): what they
-// have brought back of every choice, a round's rows beside the first's, and what backward starts from.
-static void add_rounds(const Profile *p, int32_t part, const CostChoice *c, const Scale *s, CostPart *out) {
-    double capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
-    if (!p->experts[part] || c->ep == 1 || isfinite(capacity) || !(c->round > 0 && c->round < c->ep)) return;
-    double row = p->base.width * (c->precision == PRECISION_FP32 ? 4 : 2), chosen = s->n_tokens * p->base.top_k;
-    int64_t kept = c->recompute == RECOMPUTE_CHEAP ? 0 : (int64_t)ceil(s->n_tokens * row);
-    int64_t moving = (int64_t)ceil((1 + fmin(c->round, c->ep)) * chosen * row);
-    out->saved_bytes[0] += kept;
-    out->transient_bytes[0] += moving;
-    out->late_bytes[0] += moving;
-}
-
-static void add_memory(const ProbePart *from, const CostChoice *c, const Scale *s, CostPart *out) {
-    for (int region = 0; region < 2; region++) {
-        Scale here = *s;
-        if (region && c->precision == PRECISION_MXFP8) here.room *= (1 + 1.0 / 32) / 2;
-        int64_t saved = bytes_at(&from->saved[region], &here), most = saved;
-        for (uint32_t i = 0; i < from->moments[region].n; i++)
-            most = max_i64(most, bytes_at(&from->moments[region].items[i], &here));
-        out->saved_bytes[region] = saved;
-        int64_t waits = out->wait_bytes[region] = bytes_at(&from->waits[region], &here), larger = max_i64(saved, waits), late = larger;
-        for (uint32_t i = 0; i < from->late[region].n; i++)
-            late = max_i64(late, bytes_at(&from->late[region].items[i], &here));
-        out->late_bytes[region] = late - larger;
-        out->both_bytes[region] = bytes_at(&from->both[region], &here);
-        out->transient_bytes[region] = most - saved;
-    }
-}
-
 // What no layout may leave out (compiler/layout/check.c): one rank drops nothing, others leave every expert a row.
 static bool has_room(const Profile *p, int32_t part, const CostChoice *c) {
     double experts = p->experts[part], capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
@@ -555,6 +204,8 @@ static bool has_room(const Profile *p, int32_t part, const CostChoice *c) {
     return rows >= floor(experts / c->ep);
 }
 
+/* A choice ------------------------------------------------------------------------------------- */
+
 static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out) {
     *out = (CostPart){ 0 };
     double experts = p->experts[part];
@@ -562,26 +213,27 @@ static bool compute(Profile *p, int32_t part, const CostChoice *c, CostPart *out
         return false;
     if (c->precision == PRECISION_MXFP8 && p->cluster->device.matmul[PRECISION_MXFP8].flop_per_s <= 0) return false;
     if (!has_room(p, part, c)) return false;
-    const Probe *probe = probe_for(p, c);
+    const Probe *probe = profile_probe(p, c);
     if (!probe->made) return false;
     const ProbePart *from = &probe->parts[part];
     Scale s = scale_of(p, probe, part, c);
     // A part may hold memory for a neighbour's experts, so the model's count.
-    double all = p->base.experts, probe_groups = c->ep > 1 ? experts / smallest_divisor((int32_t)all) : experts;
-    s.experts = c->ep > 1 ? (double)smallest_divisor((int32_t)all) / c->ep : 1;
+    double probe_groups = c->ep > 1 ? experts / profile_ranks(p) : experts;
+    s.experts = c->ep > 1 ? (double)profile_ranks(p) / c->ep : 1;
     for (uint32_t i = 0; i < from->n_kernels; i++)
         add_kernel(p, c, &s, part, probe_groups, &from->kernels[i], out);
     if (c->habits & COST_BIAS_APART && experts && p->parameters[part].expert_other > 0)
         add_apart(p, c, part, s.rows * probe->rows, out);
     if (c->habits & COST_ROPE_APART) add_turned(p, c, &s, part, out);
-    add_memory(from, c, &s, out);
-    add_rounds(p, part, c, &s, out);
+    profile_memory(p, from, part, c, &s, out);
     const CostPart *n = &p->parameters[part];
     out->dense_matrix = n->dense_matrix, out->dense_other = n->dense_other;
     out->expert_matrix = n->expert_matrix / c->ep, out->expert_other = n->expert_other / c->ep;
     out->dense_largest = n->dense_largest, out->expert_largest = n->expert_largest / c->ep;
     return true;
 }
+
+/* What has been asked -------------------------------------------------------------------------- */
 
 static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t bits[3];

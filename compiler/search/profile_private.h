@@ -8,9 +8,25 @@
 #include "compiler/kernel/kernel.h"
 #include "compiler/search/profile.h"
 
-/* profile.c: probes, and what follows from them for a choice ------------------------------------- */
+/* Probes ----------------------------------------------------------------------------------------- */
 
-typedef struct ProbePart ProbePart;
+typedef struct Grows { double stays, tokens, rows, experts; } Grows; // bytes of the probe
+
+typedef struct PartKernel {
+    CostKernel kernel;
+    uint8_t pass, rows; // CostPass; RowKind
+    bool packs;
+    double trips, weights; // weights: of its bytes, what does not grow
+} PartKernel;
+
+typedef struct Moments { Grows *items; uint32_t n, cap; } Moments;
+
+typedef struct ProbePart {
+    PartKernel *kernels;
+    uint32_t n_kernels, cap_kernels;
+    Grows saved[2], waits[2], both[2]; // both: saved and waiting
+    Moments moments[2], late[2]; // by region: act, sym; late: where what waits stays
+} ProbePart;
 
 typedef struct Probe {
     bool made, refused;
@@ -49,8 +65,53 @@ typedef struct Profile {
     uint32_t n_memo, cap_memo;
 } Profile;
 
+/* profile.c: what follows for a choice ----------------------------------------------------------- */
+
+typedef struct Scale {
+    double tokens;     // over the probe's
+    double room, rows; // rows of experts over the probe's: that there is room for; that the busiest rank has
+    double even;       // that an even load would be
+    double groups;     // experts of a rank
+    double experts;    // of these over the probe's
+    double load, n_tokens;
+    // Where rows come in rounds, shares of what the busiest rank has: of the first round, of each of `further` ones.
+    double first, each, further;
+} Scale;
+
 // CostProfile.part.
 bool profile_part(const CostProfile *base, int32_t part, const CostChoice *choice, CostPart *out);
+
+/* profile_probe.c ------------------------------------------------------------------------------- */
+
+// What lowering has told of a step, in order.
+typedef struct SeenKernel {
+    ProbeKernel at;
+    CostKernel cost;
+    uint8_t rows;      // RowKind by which it grows
+    bool packs;
+    double weights;    // of its bytes, what does not grow
+} SeenKernel;
+typedef struct Seen {
+    const Profile *p;
+    const Few *few;
+    Arena *scratch;
+    SeenKernel *kernels; uint32_t n_kernels, cap_kernels;
+    ProbeBuffer *buffers; uint32_t n_buffers, cap_buffers;
+    double expert_rows;
+} Seen;
+
+// Made when first asked for; may be refused.
+const Probe *profile_probe(Profile *profile, const CostChoice *choice);
+// Of ep, where a probe has experts on other ranks.
+int32_t profile_ranks(const Profile *profile);
+
+/* profile_memory.c ------------------------------------------------------------------------------ */
+
+// Saved bytes and moments of all parts, in `arena`.
+void profile_see_memory(const Seen *seen, Arena *arena, Probe *probe);
+// The bytes of *out.
+void profile_memory(const Profile *profile, const ProbePart *from, int32_t part, const CostChoice *choice,
+                    const Scale *scale, CostPart *out);
 
 /* profile_model.c: the model's layers ------------------------------------------------------------ */
 
