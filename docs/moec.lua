@@ -195,7 +195,7 @@ function m.products(fields) end
 ---@field size size devices or groups it joins
 ---@field rate number|block|function|boolean|figure.fields bytes per second, per device and direction
 ---@field latency? number|block|function|boolean|figure.fields seconds [2e-06]
----@field share? number of the rate, where there is no curve [0.8]
+---@field share? number|block|function|boolean|figure.fields of the rate, where there is no curve [0.8]
 ---@field gather? list m.curve, by ranks: seconds by bytes that leave a rank [{}]
 ---@field reduce_scatter? list the same [{}]
 ---@field all_to_all? list the same [{}]
@@ -222,7 +222,7 @@ function m.link(fields) end
 ---@field shared? size bytes of shared memory per unit [49152]
 ---@field l2? size|false bytes of the last cache
 ---@field sustained? number|block|function|boolean|figure.fields share of the rates of products and attention under load that lasts [0.95]
----@field overlap? number of a product's arithmetic and its traffic, the share of the shorter that the longer hides [1]
+---@field overlap? number|block|function|boolean|figure.fields of a product's arithmetic and its traffic, the share of the shorter that the longer hides [1]
 ---@field launch? number|block|function|boolean|figure.fields seconds of a kernel beside others [3e-06]
 ---@field row_rate? number|block|function|boolean|figure.fields|false FLOP per second of row operations, of which an exponential has 8; none: their bytes decide
 ---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
@@ -230,9 +230,10 @@ function m.link(fields) end
 ---@field adam? number|block|function|boolean|figure.fields share that the optimizer reaches [0.8]
 ---@field attention? block|function|boolean|curve.fields|false share of the peak by sequence length, heads of 128; none: half of reach
 ---@field attention_back? block|function|boolean|curve.fields|false of its backward
----@field attention_narrow? number of heads of 128, time that all widths take, over time that grows with it [1]
----@field attention_block? number n keys reach n / (n + block) of the curve; 0: the curve has it [128]
+---@field attention_narrow? number|block|function|boolean|figure.fields of heads of 128, time that all widths take, over time that grows with it [1]
+---@field attention_block? number|block|function|boolean|figure.fields n keys reach n / (n + block) of the curve; 0: the curve has it [128]
 ---@field contention? number|block|function|boolean|figure.fields how much slower compute is beside communication [1.2]
+---@field source? string|false where its plain numbers are from
 ---@param fields? device.fields
 ---@return block
 function m.device(fields) end

@@ -39,7 +39,7 @@ m.link = m.define("link", {
   { "size", "size", doc = "devices or groups it joins" },
   { "rate", "number|figure", doc = "bytes per second, per device and direction" },
   { "latency", "number|figure", 2e-6, doc = "seconds" },
-  { "share", "number", 0.8, doc = "of the rate, where there is no curve" },
+  { "share", "number|figure", 0.8, doc = "of the rate, where there is no curve" },
   { "gather", "list", {}, doc = "m.curve, by ranks: seconds by bytes that leave a rank" },
   { "reduce_scatter", "list", {}, doc = "the same" },
   { "all_to_all", "list", {}, doc = "the same" },
@@ -64,7 +64,7 @@ m.device = m.define("device", {
   { "shared", "size", 49152, doc = "bytes of shared memory per unit" },
   { "l2", "size", false, doc = "bytes of the last cache" },
   { "sustained", "number|figure", 0.95, doc = "share of the rates of products and attention under load that lasts" },
-  { "overlap", "number", 1,
+  { "overlap", "number|figure", 1,
     doc = "of a product's arithmetic and its traffic, the share of the shorter that the longer hides" },
   { "launch", "number|figure", 3e-6, doc = "seconds of a kernel beside others" },
   { "row_rate", "number|figure", false,
@@ -75,10 +75,11 @@ m.device = m.define("device", {
   { "attention", "curve", false, doc = "share of the peak by sequence length, heads of 128; none: half of reach" },
   { "attention_back", "curve", false, doc = "of its backward" },
   -- 1: heads of 64 reach two thirds (cuDNN on Blackwell, forward: 650 against 1000 TFLOP/s, Triton pull request 891)
-  { "attention_narrow", "number", 1,
+  { "attention_narrow", "number|figure", 1,
     doc = "of heads of 128, time that all widths take, over time that grows with it" },
-  { "attention_block", "number", 128, doc = "n keys reach n / (n + block) of the curve; 0: the curve has it" },
+  { "attention_block", "number|figure", 128, doc = "n keys reach n / (n + block) of the curve; 0: the curve has it" },
   { "contention", "number|figure", 1.2, doc = "how much slower compute is beside communication" },
+  { "source", "string", false, doc = "where its plain numbers are from" },
 }, describes)
 
 m.cluster = m.define("cluster", {

@@ -224,6 +224,8 @@ local function mxfp8(peak, reach, depth, edge, experts, experts_depth, evidence)
 end
 
 local GB, TB, MiB = 1e9, 1e12, 2^20
+local ethernet = known("specification", "Ethernet of 10 Gb/s")(1.25 * GB)
+local in_curve = known("specification", "the curve of attention has it")(0)
 
 -- Fields of m.device; then of the links: those inside a node and the network. `node`: devices of a node.
 local machines = {
@@ -256,7 +258,7 @@ local machines = {
     return { name = "B200", arch = "sm_100a", units = 148, memory = sheet(183359 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.84, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.94, 256, 32, 0.80, 512),
              fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
-             attention_block = 0 },
+             attention_block = in_curve },
            { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b200", blocks = { 469 * GB, 464 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB }
   end,
@@ -266,7 +268,7 @@ local machines = {
     return { name = "B300", arch = "sm_103a", units = 148, memory = sheet(275040 * MiB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2250e12, 0.90, 0, 16, 0.95, 512), mxfp8 = mxfp8(4500e12, 0.92, 256, 16, 0.70, 512),
              fp32 = sheet(75e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
-             attention_block = 0 },
+             attention_block = in_curve },
            { node = 8, inside = "nvlink", rate = 900 * GB, curves = "b300", blocks = { 469 * GB, 464 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_gpu", network = 100 * GB, net_blocks = 58 * GB }
   end,
@@ -276,7 +278,7 @@ local machines = {
     return { name = "GB200", arch = "sm_100a", units = 148, memory = sheet(189 * 2^30), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.80, 0, 16, 1, 512), mxfp8 = mxfp8(5000e12, 0.98, 512, 32, 0.75, 512),
              fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
-             attention_block = 0 },
+             attention_block = in_curve },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb200",
              blocks = { 469 * GB, 450 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 50 * GB, net_blocks = 45 * GB,
@@ -288,7 +290,7 @@ local machines = {
     return { name = "GB300", arch = "sm_103a", units = 148, memory = sheet(279 * GB), bandwidth = sheet(8 * TB),
              bf16 = bf16(2500e12, 0.92, 0, 16, 0.95, 512), mxfp8 = mxfp8(5000e12, 0.96, 512, 16, 0.65, 512),
              fp32 = sheet(80e12), shared = 227 * 1024, l2 = 126 * MiB, attention = at, attention_back = back,
-             attention_block = 0 },
+             attention_block = in_curve },
            { node = 72, used = 64, inside = "nvlink", rate = 900 * GB, curves = "gb300",
              blocks = { 469 * GB, 450 * GB },
              rows = { 204 * GB, 194 * GB }, row_evidence = "same_generation", network = 100 * GB, net_blocks = 58 * GB,
@@ -306,7 +308,7 @@ local machines = {
     return { name = "RTX 4090", arch = "sm_89", units = 128, memory = sheet(24564 * MiB), bandwidth = sheet(1.01 * TB),
              bf16 = bf16(165e12, 0.95, 128, 0, 0.65, 0, "same_generation"), fp32 = sheet(82.6e12),
              shared = 99 * 1024, l2 = 72 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "pcie", rate = 32 * GB, curves = "l40s", network = 1.25 * GB,
+           { node = 8, inside = "pcie", rate = 32 * GB, curves = "l40s", network = ethernet,
              evidence = "same_generation" }
   end,
   rtx5090 = function()
@@ -315,7 +317,7 @@ local machines = {
              bf16 = bf16(210e12, 0.98, 64, 16, 0.80, 256, "same_generation"),
              mxfp8 = mxfp8(419e12, 0.94, 128, 16, 0.85, 0, "same_generation"), fp32 = sheet(104.8e12),
              shared = 99 * 1024, l2 = 96 * MiB, attention = at, attention_back = at },
-           { node = 8, inside = "pcie", rate = 64 * GB, curves = "rtx_pro_6000", network = 1.25 * GB,
+           { node = 8, inside = "pcie", rate = 64 * GB, curves = "rtx_pro_6000", network = ethernet,
              evidence = "same_generation" }
   end,
   rtxpro6000 = function()
@@ -330,25 +332,50 @@ local machines = {
 
 -- A process on one core of the reference machine (2 cores with AVX-512 BF16); `moec calibrate` writes others.
 function machines.cpu()
-  local here = known("measured", "moec calibrate on the reference machine, one core")
+  local source = "moec calibrate on the reference machine, one core"
+  local here = known("measured", source)
   local function products(peak, depth, wgrad)
     return m.products { peak = peak, reach = 0.98, depth = depth, tile = { 64, 32 }, experts = 0.99,
-                        experts_depth = depth, wgrad = wgrad, evidence = "measured",
-                        source = "moec calibrate on the reference machine, one core" }
+                        experts_depth = depth, wgrad = wgrad, evidence = "measured", source = source }
   end
   local function shares(points)
-    return m.curve { points = points, evidence = "measured",
-                     source = "moec calibrate on the reference machine, one core" }
+    return m.curve { points = points, evidence = "measured", source = source }
   end
   return { name = "CPU core", arch = "cpu", units = 1, memory = here(8 * 2^30), bandwidth = here(35e9),
            launch = here(1e-8), stream = here(0.89), move = here(0.62), adam = here(0.89), row_rate = here(21e9),
-           bf16 = products(229e9, 13, 0.87), fp32 = products(111e9, 6, 0.89), shared = 32768, contention = 1,
-           sustained = 1, overlap = 0,
+           bf16 = products(229e9, 13, 0.87), fp32 = products(111e9, 6, 0.89), shared = 32768, contention = here(1),
+           sustained = here(1), overlap = here(0), source = "the reference machine: a core, its first data cache",
+           reserved = known("specification", "taken: what else runs there")(2^30),
            attention = shares { { 64, 0.385 }, { 256, 0.61 }, { 1024, 0.79 }, { 4096, 0.855 } },
            attention_back = shares { { 64, 0.325 }, { 256, 0.63 }, { 1024, 0.51 }, { 4096, 0.60 } },
-           attention_narrow = 0.12, attention_block = 0 },
-         { node = 64, inside = "memory", rate = 15e9, latency = 10e-6, network = 1.25 * GB, evidence = "measured",
-           rows = { 15e9, 5.6e9 }, row_evidence = "measured" }
+           attention_narrow = here(0.12), attention_block = here(0) },
+         { node = 64, inside = "memory", rate = here(15e9), latency = here(10e-6), network = ethernet,
+           evidence = "measured", rows = { 15e9, 5.6e9 }, row_evidence = "measured", row_source = source }
+end
+
+-- What nothing above says. SimuMax's constants are of B200. What is taken has no public measurement.
+local function usual(device, at)
+  if device.arch == "cpu" then return end
+  local blackwell = device.arch == "sm_100a" or device.arch == "sm_103a"
+  local b200 = device.name == "B200" and "same_gpu" or blackwell and "same_generation" or "specification"
+  local simu = function(source) return known(b200, "SimuMax, B200: " .. source) end
+  local figures = {
+    reserved = known("specification", "taken: a context, and NCCL's buffers, 0.4 GB in SimuMax")(2^30),
+    sustained = simu "kernels measured one by one foretell steps 4 to 7 % too fast, longer ones more" (0.95),
+    launch = simu "of a kernel" (3e-6), stream = simu "row operations" (0.8), move = simu "permutations" (0.5),
+    adam = simu "row operations" (0.8),
+    contention = known("specification", "published slowdowns beside NCCL, 1.1 to 1.3 (Galvatron)")(1.2),
+    overlap = known("specification", "taken: tiles are fetched while others are multiplied")(1),
+    attention_narrow = known(blackwell and "same_generation" or "specification",
+                             "cuDNN on Blackwell, heads of 64 and 128, Triton pull request 891")(1),
+    attention_block = known("specification", "blocks of keys of FlashAttention")(128),
+    source = "units, shared memory and caches: NVIDIA's data sheet and CUDA programming guide",
+  }
+  for field, figure in pairs(figures) do
+    if device[field] == nil then device[field] = figure end
+  end
+  at.latency = known(at.evidence or "same_gpu", "taken: under the shortest of NCCL's times inside a node, AIC")(5e-6)
+  at.rate = sheet(at.rate)
 end
 
 local function link_inside(at, size)
@@ -356,12 +383,29 @@ local function link_inside(at, size)
   local evidence = at.evidence or "same_gpu"
   local function list(what) return all and curve_list(all[what], evidence) or {} end
   local row = at.row_evidence or "specification"
-  local function pair(t, i, level) return t and m.figure { value = t[i], evidence = level, source = dep } or false end
+  local function pair(t, i, level)
+    return t and m.figure { value = t[i], evidence = level, source = at.row_source or dep } or false
+  end
   return m.link {
-    name = at.inside, size = size, rate = at.rate, latency = at.latency or 5e-6,
+    name = at.inside, size = size, rate = at.rate, latency = at.latency,
+    share = known("specification", "taken: NCCL's large collectives reach 0.7 to 0.75, AIC")(0.8),
     gather = list "gather", reduce_scatter = list "reduce_scatter", all_to_all = list "all_to_all",
-    row_fixed = 30e-6, rows_out = pair(at.rows, 1, row), rows_back = pair(at.rows, 2, row),
+    row_fixed = known(row, "AIC, DeepEP inside a node: 64 tokens; cores: taken")(30e-6),
+    rows_out = pair(at.rows, 1, row), rows_back = pair(at.rows, 2, row),
     blocks_out = pair(at.blocks, 1, evidence), blocks_back = pair(at.blocks, 2, evidence),
+  }
+end
+
+local function link_between(at, nodes)
+  local rate = type(at.network) == "number" and sheet(at.network) or at.network
+  local evidence = at.net_evidence or at.net_blocks and "same_gpu" or "specification"
+  local blocks = known(evidence, dep_net)(at.net_blocks or 0.86 * rate.value)
+  return m.link {
+    name = "network", size = nodes, rate = rate,
+    latency = known("specification", "taken: two adapters and a switch")(10e-6),
+    share = known("specification", "as DeepEP reaches between nodes, 43 of 50 GB/s")(0.85),
+    row_fixed = known("specification", "AIC, DeepEP over two nodes: 64 tokens, 44 us")(40e-6),
+    blocks_out = blocks, blocks_back = blocks,
   }
 end
 
@@ -389,14 +433,8 @@ function m.hardware(text)
   if n % node ~= 0 then
     error(("%s: a node has %d devices, expected fewer or a multiple of it"):format(text, node), 0)
   end
+  usual(device, at)
   local links = { link_inside(at, node) }
-  if n > node then
-    local rate = at.network
-    local blocks = m.figure { value = at.net_blocks or 0.86 * rate,
-                              evidence = at.net_evidence or at.net_blocks and "same_gpu"
-                              or "same_generation", source = dep_net }
-    links[2] = m.link { name = "network", size = n // node, rate = sheet(rate), latency = 10e-6, share = 0.85,
-                        row_fixed = 40e-6, blocks_out = blocks, blocks_back = blocks }
-  end
+  if n > node then links[2] = link_between(at, n // node) end
   return m.cluster { name = text, device = m.device(device), links = links }
 end

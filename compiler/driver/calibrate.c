@@ -56,12 +56,12 @@ static void add_attention(Text *out, const CostDevice *d) {
             text_printf(out, " { %.0f, %.3f },", d->attention[back].x[i], d->attention[back].y[i]);
         text_add(out, " } },\n");
     }
-    text_printf(out, "    attention_narrow = %.3f, attention_block = %.0f,\n", d->attention_narrow, d->attention_block);
+    text_printf(out, "    attention_narrow = known(%.3f), attention_block = known(%.0f),\n", d->attention_narrow, d->attention_block);
 }
 
 static void add_curve(Text *out, const CostCurve *curve, const char *field) {
     if (!curve->n) return;
-    text_printf(out, "      %s = { m.curve { ranks = %d, evidence = \"measured\", points = {\n       ", field, curve->ranks);
+    text_printf(out, "      %s = { m.curve { ranks = %d, evidence = \"measured\", source = source, points = {\n       ", field, curve->ranks);
     for (int i = 0; i < curve->n; i++) text_printf(out, " { %.0f, %.4g },", curve->x[i], curve->y[i]);
     text_add(out, " } } },\n");
 }
@@ -100,11 +100,14 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
     add_string(out, d->name);
     text_printf(out, ", arch = \"%s\", units = %d, memory = known(%lld), bandwidth = known(%.4g),\n", d->arch, d->units,
                 (long long)d->memory_bytes, d->bytes_per_s);
-    text_printf(out, "    launch = known(%.3g), stream = known(%.3f), adam = known(%.3f), move = %.3f,\n", d->launch_s,
+    text_printf(out, "    launch = known(%.3g), stream = known(%.3f), adam = known(%.3f), move = known(%.3f),\n", d->launch_s,
                 d->stream, d->adam, d->move);
     if (d->row_flop_per_s > 0) text_printf(out, "    row_rate = known(%.4g),\n", d->row_flop_per_s);
-    text_printf(out, "    sustained = known(%.3f), overlap = %.2f, contention = %.2f, reserved = %d,\n", d->sustained,
-                d->overlap, d->contention, strcmp(d->arch, "cpu") ? 1 << 30 : 64 << 20);
+    bool cpu = !strcmp(d->arch, "cpu"); // of a GPU it is taken to be as usual
+    text_printf(out, cpu ? "    sustained = known(%.3f), overlap = known(%.2f)," : "    sustained = known(%.3f), overlap = %.2f,",
+                d->sustained, d->overlap);
+    text_printf(out, " contention = %.2f, reserved = %d,\n    source = \"moec calibrate; plain numbers are not measured\",\n",
+                d->contention, cpu ? 64 << 20 : 1 << 30);
     add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
     add_products(out, "fp32", &d->matmul[PRECISION_FP32]);
     add_attention(out, d);

@@ -32,6 +32,64 @@ static void shipped(void **state) {
     arena_destroy(arena);
 }
 
+// Names of m.NAME's fields whose type says `kind`, as a list of Lua.
+static void list_fields(const char *define, const char *kind, Arena *arena, Text *out) {
+    char *text, head[32];
+    size_t bytes;
+    assert_int_equal(file_read(MOEC_SOURCE_DIR "/dsl/cluster.lua", arena, &text, &bytes), OK);
+    snprintf(head, sizeof head, "\nm.%s = m.define", define);
+    char *at = strstr(text, head);
+    assert_non_null(at);
+    *strstr(at, "\n}, describes)") = 0;
+    text_add(out, "{ ");
+    while ((at = strstr(at, "\n  { \""))) {
+        char name[32], type[64];
+        at += 5;
+        if (sscanf(at, " \"%31[^\"]\", \"%63[^\"]\"", name, type) == 2 && strstr(type, kind)) text_printf(out, "'%s', ", name);
+    }
+    text_add(out, "}");
+}
+
+// Every number of every shipped machine says where it is from.
+static void sources(void **state) {
+    (void)state;
+    static const char *const lists[][3] = { { "device", "number", "numbers" }, { "device", "size", "sizes" },
+                                            { "device", "curve", "shares" },   { "link", "number", "rates" } };
+    Arena *arena = arena_create();
+    for (int i = 0; i < n_machines; i++) {
+        Text text = { 0 }, error = { 0 };
+        CostCluster c;
+        for (int k = 0; k < COUNT_OF(lists); k++) {
+            text_printf(&text, "local %s = ", lists[k][2]);
+            list_fields(lists[k][0], lists[k][1], arena, &text);
+            text_add(&text, "\n");
+        }
+        text_printf(&text, "local c = require 'moec'.hardware '%sx128'\n", machines[i]);
+        text_add(&text, "local function known(block, fields, plain)\n"
+                        "  for _, field in ipairs(fields) do\n"
+                        "    local x = block[field]\n"
+                        "    local source = type(x) == 'number' and plain or type(x) ~= 'number' and (not x or x.source)\n"
+                        "    if not source then error(field .. ' of ' .. block.name .. ' has no source') end\n"
+                        "  end\n"
+                        "end\n"
+                        "assert(#numbers >= 10 and #sizes >= 3 and #shares == 2 and #rates >= 6)\n"
+                        "known(c.device, numbers, false)\n"
+                        "known(c.device, sizes, c.device.source)\n"
+                        "known(c.device, shares, false)\n"
+                        "for _, link in ipairs(c.links) do\n"
+                        "  known(link, rates, false)\n"
+                        "  for _, what in ipairs { 'gather', 'reduce_scatter', 'all_to_all', 'send' } do\n"
+                        "    for _, curve in ipairs(link[what]) do assert(curve.source) end\n"
+                        "  end\n"
+                        "end\n"
+                        "return c\n");
+        if (!load_text(text_cstr(&text), &c, arena, &error)) fail_msg("%s: %s", machines[i], text_cstr(&error));
+        text_finish(&text);
+        text_finish(&error);
+    }
+    arena_destroy(arena);
+}
+
 static void own(void **state) {
     (void)state;
     Arena *arena = arena_create();
@@ -161,7 +219,7 @@ static void wrong(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shipped),
+        cmocka_unit_test(shipped), cmocka_unit_test(sources),
         cmocka_unit_test(own),
         cmocka_unit_test(attention),
         cmocka_unit_test(documented),
