@@ -34,6 +34,7 @@ typedef struct Table {
     double least_saved[SEARCH_MOST_CLASSES], least_transient[SEARCH_MOST_CLASSES];
 } Table;
 
+// A point of the space, in the order in which it has them.
 typedef struct Entry {
     double bound0, bound;  // bound0: without memory; bound: what is known for the current memory
     uint32_t table;
@@ -55,7 +56,7 @@ struct Search {
     SearchSpace space;
     Arena *arena;
     Table *tables; uint32_t n_tables, cap_tables;
-    Entry *nodes; uint32_t n_nodes, cap_nodes;
+    Entry *entries; uint32_t n_entries, cap_entries;
     Family *families; uint32_t n_families, cap_families;
     Vectors vectors;
     struct SplitLists *splits;
@@ -68,7 +69,7 @@ struct Search {
 /* space.c: points -------------------------------------------------------------------------------- */
 
 void space_settle(Search *s); // defaults of the space
-// Fills tables, nodes and families.
+// Fills tables, entries and families.
 Status space_fill(Search *s);
 // Fields that make no difference have one value: where one rank holds something, nothing is divided.
 SearchChoice space_canonical(const Search *s, SearchChoice choice);
@@ -165,6 +166,6 @@ bool split_best(const Weights *w, double limit, Arena *arena, SearchLayout *out)
 // The layout of a point with the least peak, and that peak.
 double split_smallest(const Weights *w, Arena *arena, SearchLayout *out);
 // Seconds and bytes of layout->stages with layout->recompute. False: a recompute is not offered.
-bool split_weigh(const Weights *w, SearchLayout *layout, Arena *arena);
+bool split_weigh(const Weights *w, SearchLayout *layout);
 
 #endif

@@ -93,12 +93,12 @@ void search_on_pulse(Search *search, SearchPulse pulse, void *user) {
 
 // Points still open, the least bound first, of equal ones the first number.
 typedef struct Heap {
-    const Entry *nodes;
+    const Entry *entries;
     uint32_t *at, n;
 } Heap;
 
 static bool comes_before(const Heap *h, uint32_t a, uint32_t b) {
-    double x = h->nodes[a].bound, y = h->nodes[b].bound;
+    double x = h->entries[a].bound, y = h->entries[b].bound;
     return x != y ? x < y : a < b;
 }
 
@@ -129,8 +129,8 @@ static void keep(SearchFound *found, int32_t top, const SearchLayout *layout) {
     found->best[i] = *layout;
 }
 
-static SearchPoint point_of(const Search *s, const Entry *node) {
-    return (SearchPoint){ s->tables[node->table].choice, node->schedule, node->chunks, node->microbatches };
+static SearchPoint point_of(const Search *s, const Entry *entry) {
+    return (SearchPoint){ s->tables[entry->table].choice, entry->schedule, entry->chunks, entry->microbatches };
 }
 
 typedef struct Tally { int64_t memory, bound, decided; } Tally; // points of a family
@@ -145,30 +145,30 @@ typedef struct Run {
     Heap heap;
 } Run;
 
-static void tighten(Run *r, Entry *node) {
+static void tighten(Run *r, Entry *entry) {
     Arena *scratch = arena_create();
-    SearchPoint point = point_of(r->s, node);
+    SearchPoint point = point_of(r->s, entry);
     Weights w;
-    weights_fill(&w, r->s, &r->s->tables[node->table], &point, r->memory, scratch);
-    node->bound = fmax(node->bound, bound_tight(&w, r->limit));
-    node->level = 1;
+    weights_fill(&w, r->s, &r->s->tables[entry->table], &point, r->memory, scratch);
+    entry->bound = fmax(entry->bound, bound_tight(&w, r->limit));
+    entry->level = 1;
     arena_destroy(scratch);
 }
 
 static void decide(Run *r, uint32_t number) {
-    const Entry *node = &r->s->nodes[number];
+    const Entry *entry = &r->s->entries[number];
     Arena *scratch = arena_create();
-    SearchPoint point = point_of(r->s, node);
+    SearchPoint point = point_of(r->s, entry);
     Weights w;
     SearchLayout layout;
-    weights_fill(&w, r->s, &r->s->tables[node->table], &point, r->memory, scratch);
+    weights_fill(&w, r->s, &r->s->tables[entry->table], &point, r->memory, scratch);
     if (split_best(&w, r->limit, r->arena, &layout)) {
         layout.number = (int32_t)number;
-        layout.bound_s = node->bound;
+        layout.bound_s = entry->bound;
         keep(r->out, r->top, &layout);
         if (r->out->n == r->top) r->limit = r->out->best[r->top - 1].step_s;
     }
-    r->tallies[node->family].decided++;
+    r->tallies[entry->family].decided++;
     arena_destroy(scratch);
 }
 
@@ -176,7 +176,7 @@ static bool goes_on(Run *r, int64_t *turns, double lower) {
     if (!r->s->pulse || ++*turns % 16) return true;
     int64_t open = r->heap.n;
     double best = r->out->n ? r->out->best[0].step_s : INFINITY;
-    return r->s->pulse(r->s->pulse_user, r->s->n_nodes - open, r->s->n_nodes, best, lower);
+    return r->s->pulse(r->s->pulse_user, r->s->n_entries - open, r->s->n_entries, best, lower);
 }
 
 // False: stopped by the pulse.
@@ -185,16 +185,16 @@ static bool walk(Run *r) {
     int64_t turns = 0;
     while (heap->n) {
         uint32_t number = heap->at[0];
-        Entry *node = &r->s->nodes[number];
-        if (!(node->bound < r->limit)) break;
-        if (!goes_on(r, &turns, node->bound)) return false;
-        if (!node->level) {
-            tighten(r, node);
-            if (node->bound < INFINITY) {
+        Entry *entry = &r->s->entries[number];
+        if (!(entry->bound < r->limit)) break;
+        if (!goes_on(r, &turns, entry->bound)) return false;
+        if (!entry->level) {
+            tighten(r, entry);
+            if (entry->bound < INFINITY) {
                 sift_down(heap, 0);
                 continue;
             }
-            r->tallies[node->family].memory++;
+            r->tallies[entry->family].memory++;
         } else {
             decide(r, number);
         }
@@ -216,7 +216,7 @@ static void certify(Run *r, bool complete) {
     Search *s = r->s;
     SearchCertificate *c = &r->out->certificate;
     *c = (SearchCertificate){ .choices = s->n_tables, .complete = complete };
-    for (uint32_t i = 0; i < r->heap.n; i++) r->tallies[s->nodes[r->heap.at[i]].family].bound++;
+    for (uint32_t i = 0; i < r->heap.n; i++) r->tallies[s->entries[r->heap.at[i]].family].bound++;
     for (uint32_t k = 0; k < s->n_families; k++) {
         const SearchCount *each = &s->families[k].layouts;
         const Tally *t = &r->tallies[k];
@@ -226,7 +226,7 @@ static void certify(Run *r, bool complete) {
         add_points(&c->decided, &c->points_decided, each, t->decided);
     }
     double best = r->out->n ? r->out->best[0].step_s : INFINITY;
-    double open = !complete && r->heap.n ? s->nodes[r->heap.at[0]].bound : INFINITY;
+    double open = !complete && r->heap.n ? s->entries[r->heap.at[0]].bound : INFINITY;
     c->lower_s = fmin(best, open);
     c->gap = best < INFINITY ? best / c->lower_s - 1 : complete ? 0 : INFINITY;
 }
@@ -237,13 +237,13 @@ void search_run(Search *s, double memory_bytes, int32_t top, Arena *arena, Searc
     Run r = { .s = s, .memory = memory_bytes, .limit = INFINITY, .top = top, .arena = arena,
               .scratch = scratch, .out = out,
               .tallies = ARENA_ARRAY(scratch, Tally, s->n_families),
-              .heap = { s->nodes, ARENA_ARRAY(scratch, uint32_t, s->n_nodes), s->n_nodes } };
-    for (uint32_t i = 0; i < s->n_nodes; i++) {
-        s->nodes[i].bound = s->nodes[i].bound0;
-        s->nodes[i].level = 0;
+              .heap = { s->entries, ARENA_ARRAY(scratch, uint32_t, s->n_entries), s->n_entries } };
+    for (uint32_t i = 0; i < s->n_entries; i++) {
+        s->entries[i].bound = s->entries[i].bound0;
+        s->entries[i].level = 0;
         r.heap.at[i] = i;
     }
-    for (uint32_t i = s->n_nodes / 2; i-- > 0;) sift_down(&r.heap, i);
+    for (uint32_t i = s->n_entries / 2; i-- > 0;) sift_down(&r.heap, i);
     bool complete = walk(&r);
     certify(&r, complete);
     arena_destroy(scratch);
@@ -286,8 +286,8 @@ static bool count_microbatches(const Search *s, SearchPoint *p) {
 }
 
 static int32_t number_of(const Search *s, const SearchPoint *p) {
-    for (uint32_t i = 0; i < s->n_nodes; i++) {
-        SearchPoint q = point_of(s, &s->nodes[i]);
+    for (uint32_t i = 0; i < s->n_entries; i++) {
+        SearchPoint q = point_of(s, &s->entries[i]);
         const SearchChoice *a = &p->choice, *b = &q.choice;
         if (a->pp == b->pp && a->dp == b->dp && a->ep == b->ep && a->microbatch == b->microbatch &&
             a->precision == b->precision && a->params == b->params &&
@@ -335,7 +335,7 @@ void search_layout(Search *s, SearchLayout *layout, double memory, Arena *arena,
     Weights w;
     if (!weigh(s, &layout->point, memory, &table, &w, arena)) return;
     if (!layout->stage_bytes) layout->stage_bytes = ARENA_ARRAY(arena, double, layout->point.choice.pp);
-    if (!split_weigh(&w, layout, arena)) return;
+    if (!split_weigh(&w, layout)) return;
     layout->number = number_of(s, &layout->point);
     out->layout = *layout;
     judge(out, memory);

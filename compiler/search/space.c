@@ -169,17 +169,17 @@ static uint16_t find_family(Search *s, const Table *t, int32_t chunks) {
     return (uint16_t)(s->n_families - 1);
 }
 
-static void add_node(Search *s, uint32_t table, uint8_t schedule, int32_t chunks, int32_t microbatches) {
+static void add_entry(Search *s, uint32_t table, uint8_t schedule, int32_t chunks, int32_t microbatches) {
     const Table *t = &s->tables[table];
     if (!(s->space.schedules >> schedule & 1)) return;
     SearchPoint point = { t->choice, schedule, chunks, microbatches };
-    Entry node = { .table = table,
-                  .microbatches = microbatches,
-                  .family = find_family(s, t, chunks),
-                  .schedule = schedule,
-                  .chunks = (uint8_t)chunks,
-                  .bound0 = bound_without_memory(s, t, &point) };
-    *ARENA_PUSH(s->arena, s->nodes, s->n_nodes, s->cap_nodes) = node;
+    Entry entry = { .table = table,
+                    .microbatches = microbatches,
+                    .family = find_family(s, t, chunks),
+                    .schedule = schedule,
+                    .chunks = (uint8_t)chunks,
+                    .bound0 = bound_without_memory(s, t, &point) };
+    *ARENA_PUSH(s->arena, s->entries, s->n_entries, s->cap_entries) = entry;
 }
 
 static void add_choice(Search *s, const SearchChoice *choice, int32_t microbatches) {
@@ -190,11 +190,11 @@ static void add_choice(Search *s, const SearchChoice *choice, int32_t microbatch
     uint32_t at = s->n_tables;
     *ARENA_PUSH(s->arena, s->tables, s->n_tables, s->cap_tables) = table;
     int32_t pp = choice->pp;
-    add_node(s, at, SCHEDULE_1F1B, 1, microbatches);
+    add_entry(s, at, SCHEDULE_1F1B, 1, microbatches);
     if (pp == 1) return;
-    add_node(s, at, SCHEDULE_ZERO_BUBBLE, 1, microbatches);
+    add_entry(s, at, SCHEDULE_ZERO_BUBBLE, 1, microbatches);
     for (int32_t v = 2; v <= s->space.most_chunks && pp * v <= s->profile.n_layers; v++)
-        if (microbatches % pp == 0) add_node(s, at, SCHEDULE_INTERLEAVED, v, microbatches);
+        if (microbatches % pp == 0) add_entry(s, at, SCHEDULE_INTERLEAVED, v, microbatches);
 }
 
 // What is neither axis nor microbatch: a mixed-radix number, its last digit the fastest.
@@ -286,5 +286,5 @@ static Status no_point(const Search *s) {
 Status space_fill(Search *s) {
     for (int32_t pp = 1; pp <= s->profile.n_layers && pp <= s->space.most_pp; pp++)
         if (s->space.ranks % pp == 0) add_axes(s, pp, (int32_t)(s->space.ranks / pp));
-    return s->n_nodes ? OK : no_point(s);
+    return s->n_entries ? OK : no_point(s);
 }

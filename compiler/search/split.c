@@ -242,25 +242,32 @@ static Cell best_cell(Job *j, const Cell *before, int32_t stage, int32_t to, dou
     return best;
 }
 
-// False: none below the cap. Ends of stages go to `stages`.
+// Every stage has a layer at least, and the last one what is left.
+static bool can_end(const Job *j, int32_t stage, int32_t to) {
+    return to > stage && to <= j->n_layers - (j->pp - 1 - stage) && (stage < j->pp - 1 || to == j->n_layers);
+}
+
+// The layers of each stage, from cells [stages][n_layers + 1].
+static void read_cells(const Job *j, const Cell *cells, int32_t *stages) {
+    for (int32_t stage = j->pp - 1, to = j->n_layers; stage >= 0; stage--) {
+        int32_t from = cells[(int64_t)stage * (j->n_layers + 1) + to].from;
+        stages[stage] = to - from;
+        to = from;
+    }
+}
+
+// False: none below the cap. Layers of stages go to `stages`.
 static bool cut(Job *j, double cap, bool by_most, int32_t *stages, Cell *out) {
     int32_t width = j->n_layers + 1;
     Arena *scratch = arena_create();
     Cell *cells = ARENA_ARRAY(scratch, Cell, (int64_t)j->pp * width);
     for (int32_t stage = 0; stage < j->pp; stage++) {
-        Cell *row = cells + (int64_t)stage * width;
-        for (int32_t to = 0; to < width; to++) {
-            bool can = to > stage && to <= j->n_layers - (j->pp - 1 - stage) &&
-                       (stage < j->pp - 1 || to == j->n_layers);
-            row[to] = can ? best_cell(j, row - width, stage, to, cap, by_most) : (Cell){ .from = -1 };
-        }
+        Cell *row = cells + (int64_t)stage * width, *before = stage ? row - width : NULL;
+        for (int32_t to = 0; to < width; to++)
+            row[to] = can_end(j, stage, to) ? best_cell(j, before, stage, to, cap, by_most) : (Cell){ .from = -1 };
     }
     *out = cells[(int64_t)j->pp * width - 1];
-    for (int32_t stage = j->pp - 1, to = j->n_layers; stage >= 0 && out->from >= 0; stage--) {
-        int32_t from = cells[(int64_t)stage * width + to].from;
-        stages[stage] = to - from;
-        to = from;
-    }
+    if (out->from >= 0) read_cells(j, cells, stages);
     arena_destroy(scratch);
     return out->from >= 0;
 }
@@ -379,8 +386,7 @@ static void assign_rank(Job *j, int32_t stage, const int32_t *stages, uint8_t *r
     }
 }
 
-bool split_weigh(const Weights *w, SearchLayout *layout, Arena *arena) {
-    (void)arena;
+bool split_weigh(const Weights *w, SearchLayout *layout) {
     Job j = { .w = w, .pp = w->point.choice.pp, .v = w->point.chunks };
     double most = 0, sum = 0;
     layout->peak_bytes = 0;
@@ -418,7 +424,7 @@ bool split_best(const Weights *w, double limit, Arena *arena, SearchLayout *out)
         *out = make_layout(w, arena);
         memcpy(out->stages, stages, sizeof *stages * (size_t)(j.pp * j.v));
         for (int32_t stage = 0; stage < j.pp; stage++) assign_rank(&j, stage, stages, out->recompute);
-        split_weigh(w, out, arena);
+        split_weigh(w, out);
         out->step_s = seconds;
     }
     arena_destroy(scratch);
@@ -438,66 +444,84 @@ static double kept_bytes(const Job *j, const Run *runs, int32_t class, int recom
     return bytes;
 }
 
+static bool has_class(const Job *j, const Run *runs, int32_t class) {
+    int32_t number;
+    for (int32_t c = 0; c < j->v; c++)
+        if (vector_of(j, &runs[c], &number)->counts[class]) return true;
+    return false;
+}
+
+// Of the recomputes within `limit` transient bytes the one that keeps least of a rank's layers of a class; INFINITY:
+// there is none.
+static double least_kept(const Job *j, const Run *runs, int32_t class, double limit, uint8_t *pick) {
+    const SearchLayer *layer = &j->w->table->parts[class];
+    double least = INFINITY;
+    for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
+        if (!(layer->seconds[r] < INFINITY) || layer->transient_bytes[r] > limit) continue;
+        double kept = kept_bytes(j, runs, class, r);
+        if (kept >= least) continue;
+        least = kept;
+        *pick = (uint8_t)r;
+    }
+    return least;
+}
+
+// Least bytes within the limit, `fixed` and `transient` included.
+static double bytes_within(const Job *j, const Run *runs, double limit, double fixed, double transient,
+                           uint8_t *picks) {
+    double bytes = fixed;
+    for (int32_t k = 0; k < j->w->s->profile.n_classes; k++) {
+        if (!has_class(j, runs, k)) continue;
+        double kept = least_kept(j, runs, k, limit, &picks[k]);
+        bytes += kept;
+        if (kept < INFINITY) transient = fmax(transient, j->w->table->parts[k].transient_bytes[picks[k]]);
+    }
+    return bytes + transient;
+}
+
 // The recompute of every class with which a rank that has runs as these needs least: of each limit of
 // transient bytes, the least saved within it.
 static double least_bytes(const Job *j, const Run *runs, uint8_t *picks) {
     const Weights *w = j->w;
     double transient, fixed = fixed_bytes(j, runs, &transient), best = INFINITY;
-    int32_t n = w->s->profile.n_classes;
-    for (int32_t limit_of = 0; limit_of < n * SEARCH_RECOMPUTES; limit_of++) {
-        const SearchLayer *by = &w->table->parts[limit_of / SEARCH_RECOMPUTES];
-        if (!(by->seconds[limit_of % SEARCH_RECOMPUTES] < INFINITY)) continue;
-        double limit = by->transient_bytes[limit_of % SEARCH_RECOMPUTES], bytes = fixed, most = transient;
-        uint8_t with[SEARCH_MOST_CLASSES] = { 0 };
-        for (int32_t k = 0; k < n; k++) {
-            const SearchLayer *layer = &w->table->parts[k];
-            double counts = 0, saved = INFINITY;
-            for (int32_t c = 0; c < j->v; c++) {
-                int32_t number;
-                counts += vector_of(j, &runs[c], &number)->counts[k];
-            }
-            if (counts == 0) continue;
-            for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
-                if (!(layer->seconds[r] < INFINITY) || layer->transient_bytes[r] > limit) continue;
-                double kept = kept_bytes(j, runs, k, r);
-                if (kept >= saved) continue;
-                saved = kept;
-                with[k] = (uint8_t)r;
-            }
-            bytes += saved;
-            if (saved < INFINITY) most = fmax(most, layer->transient_bytes[with[k]]);
+    for (int32_t k = 0; k < w->s->profile.n_classes; k++) {
+        const SearchLayer *by = &w->table->parts[k];
+        for (int r = 0; r < SEARCH_RECOMPUTES; r++) {
+            if (!(by->seconds[r] < INFINITY)) continue;
+            uint8_t with[SEARCH_MOST_CLASSES] = { 0 };
+            double bytes = bytes_within(j, runs, by->transient_bytes[r], fixed, transient, with);
+            if (!(bytes < best)) continue;
+            best = bytes;
+            memcpy(picks, with, sizeof with);
         }
-        if (!(bytes + most < best)) continue;
-        best = bytes + most;
-        memcpy(picks, with, sizeof with);
     }
     return fmax(best, end_bytes(j, runs)) + w->table->rest.fixed_bytes;
 }
 
-static void smallest_plain(Job *j, int32_t *stages) {
+// Fewest bytes of the fullest of stages up to `stage`, of the first `to` layers.
+static Cell smallest_cell(const Job *j, const Cell *before, int32_t stage, int32_t to) {
+    Cell best = { .most = INFINITY, .from = -1 };
+    for (int32_t from = stage; from < to && (stage || !from); from++) {
+        if (stage && before[from].from < 0) continue;
+        Run run = plain_run(j, stage, from, to);
+        uint8_t picks[SEARCH_MOST_CLASSES];
+        double bytes = least_bytes(j, &run, picks);
+        if (stage) bytes = fmax(bytes, before[from].most);
+        if (bytes < best.most) best = (Cell){ .most = bytes, .from = from };
+    }
+    return best;
+}
+
+static void smallest_plain(const Job *j, int32_t *stages) {
     int32_t width = j->n_layers + 1;
     Arena *scratch = arena_create();
     Cell *cells = ARENA_ARRAY(scratch, Cell, (int64_t)j->pp * width);
     for (int32_t stage = 0; stage < j->pp; stage++) {
-        Cell *row = cells + (int64_t)stage * width;
-        for (int32_t to = 0; to < width; to++) {
-            row[to] = (Cell){ .most = INFINITY, .from = -1 };
-            if (to <= stage || to > j->n_layers - (j->pp - 1 - stage)) continue;
-            for (int32_t from = stage; from < to && (stage || !from); from++) {
-                if (stage && row[from - width].from < 0) continue;
-                Run run = plain_run(j, stage, from, to);
-                uint8_t picks[SEARCH_MOST_CLASSES];
-                double bytes = least_bytes(j, &run, picks);
-                if (stage) bytes = fmax(bytes, row[from - width].most);
-                if (bytes < row[to].most) row[to] = (Cell){ .most = bytes, .from = from };
-            }
-        }
+        Cell *row = cells + (int64_t)stage * width, *before = stage ? row - width : NULL;
+        for (int32_t to = 0; to < width; to++)
+            row[to] = can_end(j, stage, to) ? smallest_cell(j, before, stage, to) : (Cell){ .from = -1 };
     }
-    for (int32_t stage = j->pp - 1, to = j->n_layers; stage >= 0; stage--) {
-        int32_t from = cells[(int64_t)stage * width + to].from;
-        stages[stage] = to - from;
-        to = from;
-    }
+    read_cells(j, cells, stages);
     arena_destroy(scratch);
 }
 
@@ -530,6 +554,6 @@ double split_smallest(const Weights *w, Arena *arena, SearchLayout *out) {
         memcpy(out->stages, trial, sizeof *trial * (size_t)n);
     }
     best = peak_of(&j, out->stages, out->recompute);
-    split_weigh(w, out, arena);
+    split_weigh(w, out);
     return best;
 }
