@@ -42,6 +42,7 @@ typedef struct CostChoice {
     double imbalance; // busiest rank's rows over the mean, as recorded over steps; 0: as routing lets expect
     bool alone;                   // nothing crosses ranks while kernels run: nothing is gathered ahead
     uint8_t habits;               // CostHabit
+    int32_t row_align;            // first rows of experts are multiples of it; 0: 1
     double capacity;              // 0: the spec's; INFINITY: none is dropped
     double round;                 // Layout.round, where none is dropped; 0, INFINITY: room for all at once
 } CostChoice;

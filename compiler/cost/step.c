@@ -66,7 +66,7 @@ CostChoice cost_run_choice(const CostRun *run) {
     CostChoice choice = { .microbatch = l->microbatch, .ep = l->ep, .precision = run->precision,
                           .recompute = l->recompute, .transport = l->transport, .params = l->params,
                           .expert_params = l->expert_params, .alone = l->overlap == OVERLAP_OFF,
-                          .routing = run->routing, .habits = run->habits,
+                          .routing = run->routing, .habits = run->habits, .row_align = l->row_align,
                           .capacity = l->capacity, .round = l->round };
     return cost_settled(choice, l->dp);
 }

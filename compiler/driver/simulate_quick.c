@@ -19,6 +19,8 @@ typedef struct Quick {
     CostCluster cluster;
     SimPicture picture;
     Sim sim;
+    double most_bytes; // of a rank of stage `fullest`, contexts apart
+    int32_t fullest;
 } Quick;
 
 static int choose_layout(Quick *q) {
@@ -28,6 +30,19 @@ static int choose_layout(Quick *q) {
                          .microbatches = q->args->microbatches,
                          .recompute = q->args->recompute };
     return driver_layout(&given, q->model, q->arena, &q->layout, &q->microbatches);
+}
+
+// As a search counts them.
+static void find_fullest(Quick *q, const Costed *costed, const SearchLayout *layout) {
+    double (*bytes)[N_COSTED_BYTES] = (void *)ARENA_ARRAY(q->arena, double, q->layout.pp * N_COSTED_BYTES);
+    costed_bytes(costed, layout, bytes);
+    for (int32_t stage = 0; stage < q->layout.pp; stage++) {
+        double all = 0;
+        for (int k = 0; k < N_COSTED_BYTES; k++) all += k == COSTED_BYTES_fixed ? 0 : bytes[stage][k];
+        if (all <= q->most_bytes) continue;
+        q->most_bytes = all;
+        q->fullest = stage;
+    }
 }
 
 // Weights and gradients cross beside compute; rows are waited for.
@@ -45,6 +60,7 @@ static Status run(Quick *q, const CostProfile *profile) {
     SearchProfile costs;
     SimStage *stages;
     TRY(costed_start(&costed, &costs));
+    find_fullest(q, &costed, &layout);
     TRY(search_stages(&costs, &layout, q->arena, &stages));
     q->picture = sim_picture(stages, q->layout.pp, q->arena);
     SimOptions options = { .posted = true, .span = sim_picture_span, .user = &q->picture };
@@ -60,16 +76,14 @@ void simulate_account(const CostAccount *account, const CostProfile *profile, co
            bytes_text(m.gathered_bytes, text[2]), bytes_text(m.moving_bytes, text[3]));
 }
 
-// By the formulas: moec's, and another stack's beside it.
+// moec's, and another stack's beside it.
 static void print_memory(const Quick *q, const CostProfile *profile) {
     CostRun run = { .layout = &q->layout, .precision = q->args->precision ? q->args->precision : PRECISION_FP32,
                     .routing = (uint8_t)q->args->spec_options.routing,
                     .sequences = (int64_t)q->layout.microbatch * q->microbatches * q->layout.dp };
-    CostStep step;
-    if (cost_step(profile, &q->cluster, cost_stack_moec(&q->cluster.device), &run, &step))
-        printf("peak      about %.1f GiB of %.1f a rank, on stage %d\n",
-               (double)(step.state_bytes + step.moving_bytes) / 0x1p30,
-               (double)(q->cluster.device.memory_bytes - q->cluster.device.reserved_bytes) / 0x1p30, step.fullest);
+    char text[2][32];
+    printf("peak      about %s of %s a rank, on stage %d\n", bytes_text((int64_t)q->most_bytes, text[0]),
+           bytes_text(q->cluster.device.memory_bytes - q->cluster.device.reserved_bytes, text[1]), q->fullest);
     simulate_account(line_account(q->args->options), profile, &run);
 }
 

@@ -8,13 +8,29 @@
 
 /* Seconds -------------------------------------------------------------------------------------- */
 
+// Rows with pads between experts' (docs/layouts.md, "Rows at multiples"): room for the most there can be; of those that
+// come an expert's last one is as likely anywhere.
+static void add_pads(const Probe *probe, const CostChoice *c, Scale *s) {
+    double align = c->row_align;
+    if (!(align > 1)) return;
+    double room = s->room * probe->rows, rows = s->rows * probe->rows, even = s->even * probe->rows;
+    s->room = floor((room + fmin(room, s->groups) * (align - 1)) / align) * align / probe->rows;
+    s->pads = 1 + fmin(rows, s->groups) * (align - 1) / 2 / rows;
+    s->rows *= s->pads;
+    s->even = (even + fmin(even, s->groups) * (align - 1) / 2) / probe->rows;
+}
+
 static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const CostChoice *c) {
     double tokens = (double)c->microbatch * p->base.sequence, chosen = tokens * p->base.top_k;
     Scale s = { .tokens = c->microbatch, .n_tokens = tokens, .room = c->microbatch, .rows = c->microbatch,
-                .even = c->microbatch, .load = 1, .first = 1 };
+                .even = c->microbatch, .load = 1, .pads = 1, .first = 1 };
     double experts = p->experts[part];
     s.groups = experts / c->ep;
-    if (!experts || !probe->rows || c->ep == 1) return s;
+    if (!experts || !probe->rows) return s;
+    if (c->ep == 1) {
+        add_pads(probe, c, &s);
+        return s;
+    }
     double capacity = c->capacity > 0 ? c->capacity : p->base.capacity;
     bool dropless = !isfinite(capacity), rounds = dropless && c->round > 0 && isfinite(c->round);
     double room = ceil(fmin(rounds ? c->round : capacity, c->ep) * chosen);
@@ -32,6 +48,7 @@ static Scale scale_of(const Profile *p, const Probe *probe, int32_t part, const 
         s.first = c->round / s.load;
         s.each = (1 - s.first) / s.further;
     }
+    add_pads(probe, c, &s);
     return s;
 }
 
@@ -192,7 +209,7 @@ static void add_kernel(const Profile *p, const CostChoice *c, const Scale *s, in
         out->imbalance_s[from->pass] += seconds - trips * kernel_s(p, c, s, from, probe_groups, s->even, k.precision);
     bool counted = k.class == COST_attention || ((k.class == COST_dense || k.class == COST_experts) &&
                                                  k.role == COST_FORWARD);
-    if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load : 1);
+    if (from->pass == PASS_forward && counted) out->flops += 3 * trips * k.flops / (from->rows == ROW_R ? s->load * s->pads : 1);
 }
 
 // What no layout may leave out (compiler/layout/check.c): one rank drops nothing, others leave every expert a row.
@@ -242,7 +259,7 @@ static uint64_t memo_slot(const Profile *p, int32_t part, const CostChoice *c) {
     uint64_t small = (uint64_t)c->precision << 40 | (uint64_t)c->habits << 32 | (uint64_t)c->recompute << 24 |
                      (uint64_t)c->alone << 21 | (uint64_t)c->whole_blocks << 20 | (uint64_t)c->transport << 16 |
                      (uint64_t)c->params << 12 | (uint64_t)c->expert_params << 8 | c->routing;
-    return hash_mix((uint64_t)part << 32 ^ small, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, rooms) &
+    return hash_mix((uint64_t)part << 32 ^ small ^ (uint64_t)c->row_align << 48, (uint64_t)c->microbatch << 32 | (uint32_t)c->ep, rooms) &
            (p->cap_memo - 1);
 }
 
@@ -251,7 +268,7 @@ static bool same_choice(const CostChoice *a, const CostChoice *b) {
            a->recompute == b->recompute && a->transport == b->transport && a->whole_blocks == b->whole_blocks &&
            a->params == b->params && a->expert_params == b->expert_params && a->routing == b->routing &&
            a->habits == b->habits && a->alone == b->alone && a->capacity == b->capacity &&
-           a->round == b->round && a->imbalance == b->imbalance;
+           a->round == b->round && a->imbalance == b->imbalance && a->row_align == b->row_align;
 }
 
 static Memo *memo_at(Profile *p, int32_t part, const CostChoice *c) {

@@ -73,7 +73,7 @@ typedef struct Scale {
     double even;       // that an even load would be
     double groups;     // experts of a rank
     double experts;    // of these over the probe's
-    double load, n_tokens;
+    double load, n_tokens, pads; // pads: rows with them over rows without
     // Where rows come in rounds, shares of what the busiest rank has: of the first round, of each of `further` ones.
     double first, each, further;
 } Scale;

@@ -363,6 +363,7 @@ SearchLayout search_from_layout(const Layout *l, uint8_t precision, int32_t n_la
                                                 .expert_params = l->expert_params,
                                                 .transport = l->transport,
                                                 .overlap = l->overlap == OVERLAP_ON,
+                                                .row_align = l->row_align,
                                                 .capacity = l->capacity,
                                                 .round = l->round > 0 ? l->round : INFINITY },
                                     .schedule = l->schedule,

@@ -52,6 +52,7 @@ typedef struct SearchChoice {
     uint8_t overlap;                // 0: compute waits for what ranks say to each other; 1: it does not, and what
                                     // is gathered ahead takes memory. 1 where nothing is gathered
     uint8_t placement;              // number of the list of the space: 0 experts in order, 1 as given, ...
+    int32_t row_align;              // Layout.row_align; not searched
     double capacity;                // 0: the spec's; INFINITY: no row is dropped
     double round;                   // where none is: rows of a rank in one round over the even share; INFINITY, or
                                     // ep and more: all at once
