@@ -16,6 +16,7 @@
 #include "compiler/layout/layout.h"
 
 typedef enum PipelineKind { PIPELINE_FORWARD, PIPELINE_BACKWARD, PIPELINE_WGRAD } PipelineKind;
+enum { N_PIPELINE_KINDS = PIPELINE_WGRAD + 1 };
 typedef struct PipelineUnit { uint8_t kind; int32_t chunk, microbatch; } PipelineUnit;
 
 // Are gradients of weights units of their own?

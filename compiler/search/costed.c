@@ -5,7 +5,6 @@
 
 #include <math.h>
 
-#include "compiler/layout/pipeline.h"
 #include "compiler/search/private.h"
 
 const char *const costed_kind_name[] = {

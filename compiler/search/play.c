@@ -5,17 +5,14 @@
 // A unit (pipeline.h) is a segment: recv, what it computes, send; a last segment is what is due once a step. What a
 // unit computes is one op, or one for each kind of a waterfall. These are cut from the one in whole picoseconds, so
 // that a step takes the same either way.
-#include "compiler/layout/pipeline.h"
 #include "compiler/search/private.h"
-
-enum { KINDS = PIPELINE_WGRAD + 1 /* of units */ };
 
 typedef struct Job {
     double seconds;
     double kinds[N_SIM_KINDS]; // where they go: shares count. All 0: not asked for
 } Job;
 
-typedef struct Unit { Job jobs[KINDS]; } Unit; // of a virtual stage and microbatch
+typedef struct Unit { Job jobs[N_PIPELINE_KINDS]; } Unit; // of a virtual stage and microbatch
 
 typedef struct Play {
     const SearchProfile *profile;
@@ -40,7 +37,7 @@ static void add_seconds(Unit *unit, Job *step, const SearchLayer *layer, int rec
 
 static void add_kinds(Unit *unit, Job *step, const SearchWork *work) {
     for (int kind = 0; kind < N_SIM_KINDS; kind++) {
-        for (int k = 0; k < KINDS; k++) unit->jobs[k].kinds[kind] += work->unit_s[k][kind];
+        for (int k = 0; k < N_PIPELINE_KINDS; k++) unit->jobs[k].kinds[kind] += work->unit_s[k][kind];
         step->kinds[kind] += work->step_s[kind];
     }
 }
@@ -152,13 +149,13 @@ static void add_step(const Play *p, int32_t rank, int32_t microbatches, Ops *ops
 
 // Segments: kind by kind, chunks inside; the last one is what is due once a step.
 static SimStage make_stage(const Play *p, int32_t rank, int32_t microbatches) {
-    static const char *const names[KINDS] = { "forward", "backward", "wgrad" };
-    int32_t pp = p->order.pp, v = p->order.chunks, n_segments = KINDS * v + 1;
+    static const char *const names[N_PIPELINE_KINDS] = { "forward", "backward", "wgrad" };
+    int32_t pp = p->order.pp, v = p->order.chunks, n_segments = N_PIPELINE_KINDS * v + 1;
     int32_t most = (p->by_kind ? N_SIM_KINDS : 1) + 2; // ops of a segment
     Ops ops = { .at = ARENA_ARRAY(p->arena, SimOp, n_segments * most) };
     PlanSegment *segments = ARENA_ARRAY(p->arena, PlanSegment, n_segments);
     for (int32_t i = 0; i < n_segments; i++) {
-        bool step = i == KINDS * v;
+        bool step = i == N_PIPELINE_KINDS * v;
         segments[i] = (PlanSegment){ .name = step ? "update" : names[i / v], .first = ops.n };
         if (step) add_step(p, rank, microbatches, &ops);
         else add_unit(p, i % v * pp + rank, (PipelineKind)(i / v), &ops);
@@ -171,7 +168,7 @@ static SimStage make_stage(const Play *p, int32_t rank, int32_t microbatches) {
     for (uint32_t i = 0; i < n_rows; i++)
         rows[i] = (PlanRow){ (uint32_t)(units[i].kind * v + units[i].chunk), units[i].microbatch,
                              units[i].microbatch % slots };
-    rows[n_rows] = (PlanRow){ (uint32_t)(KINDS * v), -1, 0 };
+    rows[n_rows] = (PlanRow){ (uint32_t)(N_PIPELINE_KINDS * v), -1, 0 };
     return (SimStage){ ops.at, ops.n, segments, (uint32_t)n_segments, rows, n_rows + 1 };
 }
 

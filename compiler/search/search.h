@@ -27,7 +27,7 @@
 #ifndef MOEC_SEARCH_H
 #define MOEC_SEARCH_H
 
-#include "compiler/layout/layout.h"
+#include "compiler/layout/pipeline.h"
 #include "compiler/search/simulate.h"
 
 /* What is searched ----------------------------------------------------------------------------- */
@@ -77,7 +77,7 @@ typedef struct SearchLayer {
 
 // What those seconds are, by kind of a waterfall (simulate.h): of a microbatch in each PipelineKind of unit, and of
 // what is due once a step.
-typedef struct SearchWork { double unit_s[3][N_SIM_KINDS], step_s[N_SIM_KINDS]; } SearchWork;
+typedef struct SearchWork { double unit_s[N_PIPELINE_KINDS][N_SIM_KINDS], step_s[N_SIM_KINDS]; } SearchWork;
 
 // What is no layer's.
 typedef struct SearchRest {

@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "compiler/layout/pipeline.h"
 #include "compiler/lower/lower.h"
 #include "compiler/search/costed.h"
 #include "compiler/search/profile.h"
@@ -98,7 +97,8 @@ static bool odd_work(const void *user, const SearchChoice *choice, int32_t part,
     (void)user, (void)choice;
     *out = (SearchWork){ 0 };
     for (int kind = 0; kind < SIM_BUBBLE; kind++) {
-        for (int k = 0; k < 3; k++) out->unit_s[k][kind] = (kind + k + part) % 3 ? 1 / (3.0 + kind + k + recompute) : 0;
+        for (int k = 0; k < N_PIPELINE_KINDS; k++)
+            out->unit_s[k][kind] = (kind + k + part) % 3 ? 1 / (3.0 + kind + k + recompute) : 0;
         out->step_s[kind] = kind == WORK_optimizer || kind == part ? 0.7 : 0;
     }
     return true;
@@ -198,9 +198,9 @@ static void compare_work(const SearchProfile *p, const SearchLayout *l, int32_t 
     assert_true(p->part(p->user, choice, part, &layer));
     if (layer.seconds[recompute] == INFINITY) return;
     assert_true(p->work(p->user, choice, part, recompute, &work));
-    double units[3] = { 0 }, step = 0;
+    double units[N_PIPELINE_KINDS] = { 0 }, step = 0;
     for (int kind = 0; kind < N_SIM_KINDS; kind++) {
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < N_PIPELINE_KINDS; k++) {
             assert_true(work.unit_s[k][kind] >= -1e-12);
             units[k] += work.unit_s[k][kind];
         }
