@@ -322,6 +322,28 @@ static void search_all(Hunt *h) {
     deciding = 0;
 }
 
+// What is predicted may be less than a plan takes, and the first has to fit by its plan: as much is left free and the search
+// runs again, without that first. Where nothing is left then, the first stays, and is said not to fit.
+static void leave_room(Hunt *h) {
+    enum { TIMES = 8 };
+    SearchFound found = h->found;
+    SearchFront front = h->front;
+    double all = h->memory;
+    for (int i = 0; i < TIMES && !interrupted; i++) {
+        deciding = 1; // what was found is shown
+        double more = hunt_short(h);
+        deciding = 0;
+        if (more <= 0 || interrupted) return;
+        h->left_bytes = more; // than which the one before was less: it left this one
+        h->memory = all - more;
+        search_all(h);
+        if (!h->found.n) break;
+    }
+    if (h->found.n && interrupted) return;
+    h->found = found, h->front = front;
+    h->memory = all, h->left_bytes = 0;
+}
+
 static int write_layout(const Hunt *h) {
     Layout layout = hunt_layout(h, &h->found.best[0]);
     Text text = { 0 };
@@ -390,6 +412,7 @@ static int search_model(Hunt *h) {
     result = hunt_ground(h, &cluster, 1, false, &h->at);
     if (!result) {
         search_all(h);
+        if (h->found.n && !h->args->brief) leave_room(h);
         h->seconds = time_seconds() - began;
         choose_unit(h);
         result = show_all(h);

@@ -41,7 +41,8 @@ typedef struct Hunt {
     Arena *arena;
     SearchSpace space;
     Ground at;
-    double memory;              // bytes of a device
+    double memory;              // bytes of a device that are searched
+    double left_bytes;          // of a device besides: what plans take more than predicted
     SearchFound found;          // HUNT_KEPT
     SearchFront front;
     double seconds;             // of the search
@@ -69,6 +70,8 @@ double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 void hunt_show(const Hunt *h, Text *out);
 // Plans of the fullest stages of listed layouts beside what was predicted.
 void hunt_confirm(const Hunt *h, Text *out);
+// Bytes of the first's fullest stage, the fullest by prediction: by its plan less predicted. 0: it fits, or has no plan.
+double hunt_short(const Hunt *h);
 
 /* search_why.c */
 void hunt_neighbours(Hunt *h, Text *out);

@@ -54,6 +54,12 @@ static void show_head(const Hunt *h, Text *out) {
         text_add(out, "  --tokens was not given: 8 sequences a device are taken; speed and layout depend on it\n");
 }
 
+static void show_left(const Hunt *h, Text *out) {
+    if (h->left_bytes > 0)
+        text_printf(out, "  searched with %.5g of %.5g GiB: what came first takes %.2g more by its plan than predicted\n",
+                    gib(h->memory), gib(h->memory + h->left_bytes), gib(h->left_bytes));
+}
+
 // Predictions nearer than this are a tie: no model of costs is as exact.
 static const double tie = 0.01;
 
@@ -214,6 +220,7 @@ static void show_account(const Hunt *h, Text *out) {
 
 void hunt_show(const Hunt *h, Text *out) {
     show_head(h, out);
+    show_left(h, out);
     show_table(h, out);
     show_certificate(h, out);
     show_front(h, out);
@@ -245,23 +252,43 @@ static Plan *plan_of(const Hunt *h, const SearchLayout *found, int32_t stage) {
     return lower_model(h->model, &options);
 }
 
+static int32_t fullest_stage(const SearchLayout *found) {
+    int32_t fullest = 0;
+    for (int32_t r = 0; r < found->point.choice.pp; r++)
+        if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
+    return fullest;
+}
+
+// Bytes of a device by the plan; NULL's are 0.
+static double planned_bytes(const Hunt *h, Plan *plan) {
+    double bytes = plan ? (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes : 0;
+    plan_destroy(plan);
+    return bytes;
+}
+
 static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *out) {
     const SearchLayout *found = &h->found.best[number];
     if (found->point.choice.precision == PRECISION_MXFP8) {
         text_printf(out, "  %-2d no plan yet: none is in mxfp8\n", number + 1);
         return;
     }
-    Plan *plan = plan_of(h, found, stage);
-    if (!plan) {
+    double planned = planned_bytes(h, plan_of(h, found, stage));
+    if (planned <= 0) {
         text_printf(out, "  %-2d no plan yet: %s\n", number + 1, h->model->diag.message);
         return;
     }
-    double planned = (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes;
     text_printf(out, "  %-2d stage %-3d %9.2f GiB by its plan, %9.2f predicted, %+.1f %%%s\n", number + 1, stage,
                 gib(planned),
                 gib(found->stage_bytes[stage]), 100 * (found->stage_bytes[stage] / planned - 1),
-                planned > h->memory ? "  DOES NOT FIT" : "");
-    plan_destroy(plan);
+                planned > h->memory + h->left_bytes ? "  DOES NOT FIT" : "");
+}
+
+double hunt_short(const Hunt *h) {
+    const SearchLayout *first = &h->found.best[0];
+    int32_t stage = fullest_stage(first);
+    if (first->point.choice.precision == PRECISION_MXFP8) return 0;
+    double planned = planned_bytes(h, plan_of(h, first, stage));
+    return planned > h->memory + h->left_bytes ? planned - first->stage_bytes[stage] : 0;
 }
 
 // The first of those listed, and of small models the others.
@@ -269,11 +296,7 @@ void hunt_confirm(const Hunt *h, Text *out) {
     enum { MOST_LAYERS = 64 };
     text_add(out, "\nlowered: bytes of the fullest stage\n");
     for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {
-        const SearchLayout *found = &h->found.best[i];
-        int32_t fullest = 0;
         if (i && h->model->n_layers * (i + 1) > MOST_LAYERS) break;
-        for (int32_t r = 0; r < found->point.choice.pp; r++)
-            if (found->stage_bytes[r] > found->stage_bytes[fullest]) fullest = r;
-        confirm_stage(h, i, fullest, out);
+        confirm_stage(h, i, fullest_stage(&h->found.best[i]), out);
     }
 }

@@ -93,6 +93,15 @@ for memory in 1.1 1.2 1.25 1.3 8; do
     esac
 done
 
+# The first fits by its plan too: what that takes more than predicted is left free.
+left=0
+for memory in $(seq 1.080 0.004 1.148); do
+    search --memory "$memory" --top 1 >"$work/c" 2>&1 || fail "search of $memory GiB: $(cat "$work/c")"
+    ! grep -q 'DOES NOT FIT' "$work/c" || fail "the first of $memory GiB has no room for its plan: $(cat "$work/c")"
+    if grep -q "searched with .* of $memory GiB" "$work/c"; then left=1; fi
+done
+((left)) || fail "plans never take more than predicted: other memories would show it"
+
 # What no layout may be, no search finds: one rank drops nothing, and every expert has a row.
 search --brief --capacity 0.5 -o "$work/half.lua" >"$work/c" 2>&1 || fail "search of what drops half"
 ! grep 'capacity=0.5' "$work/c" | grep -qvE ',ep=[24],' || fail "one rank drops rows: $(cat "$work/c")"
