@@ -43,6 +43,8 @@ typedef struct Hunt {
     Ground at;
     double memory;              // bytes of a device that are searched
     double left_bytes;          // of a device besides: what plans take more than predicted
+    const int32_t *planned;     // stages of the layout whose fullest stage was lowered last, and its bytes; 0: it has no plan
+    double planned_bytes;
     SearchFound found;          // HUNT_KEPT
     SearchFront front;
     double seconds;             // of the search
@@ -69,9 +71,9 @@ double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 /* search_show.c */
 void hunt_show(const Hunt *h, Text *out);
 // Plans of the fullest stages of listed layouts beside what was predicted.
-void hunt_confirm(const Hunt *h, Text *out);
+void hunt_confirm(Hunt *h, Text *out);
 // Bytes of the first's fullest stage, the fullest by prediction: by its plan less predicted. 0: it fits, or has no plan.
-double hunt_short(const Hunt *h);
+double hunt_short(Hunt *h);
 
 /* search_why.c */
 void hunt_neighbours(Hunt *h, Text *out);

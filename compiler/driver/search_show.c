@@ -259,20 +259,23 @@ static int32_t fullest_stage(const SearchLayout *found) {
     return fullest;
 }
 
-// Bytes of a device by the plan; NULL's are 0.
-static double planned_bytes(const Hunt *h, Plan *plan) {
-    double bytes = plan ? (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes : 0;
+// Bytes of a device by the plan of its fullest stage; 0: there is none.
+static double planned_bytes(Hunt *h, const SearchLayout *found, int32_t stage) {
+    if (h->planned == found->stages) return h->planned_bytes;
+    Plan *plan = plan_of(h, found, stage);
+    h->planned = found->stages;
+    h->planned_bytes = plan ? (double)plan_peak(plan) + (double)h->at.cluster.device.reserved_bytes : 0;
     plan_destroy(plan);
-    return bytes;
+    return h->planned_bytes;
 }
 
-static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *out) {
+static void confirm_stage(Hunt *h, int32_t number, int32_t stage, Text *out) {
     const SearchLayout *found = &h->found.best[number];
     if (found->point.choice.precision == PRECISION_MXFP8) {
         text_printf(out, "  %-2d no plan yet: none is in mxfp8\n", number + 1);
         return;
     }
-    double planned = planned_bytes(h, plan_of(h, found, stage));
+    double planned = planned_bytes(h, found, stage);
     if (planned <= 0) {
         text_printf(out, "  %-2d no plan yet: %s\n", number + 1, h->model->diag.message);
         return;
@@ -283,16 +286,16 @@ static void confirm_stage(const Hunt *h, int32_t number, int32_t stage, Text *ou
                 planned > h->memory + h->left_bytes ? "  DOES NOT FIT" : "");
 }
 
-double hunt_short(const Hunt *h) {
+double hunt_short(Hunt *h) {
     const SearchLayout *first = &h->found.best[0];
     int32_t stage = fullest_stage(first);
     if (first->point.choice.precision == PRECISION_MXFP8) return 0;
-    double planned = planned_bytes(h, plan_of(h, first, stage));
+    double planned = planned_bytes(h, first, stage);
     return planned > h->memory + h->left_bytes ? planned - first->stage_bytes[stage] : 0;
 }
 
 // The first of those listed, and of small models the others.
-void hunt_confirm(const Hunt *h, Text *out) {
+void hunt_confirm(Hunt *h, Text *out) {
     enum { MOST_LAYERS = 64 };
     text_add(out, "\nlowered: bytes of the fullest stage\n");
     for (int32_t i = 0; i < h->found.n && i < h->args->top; i++) {

@@ -112,12 +112,13 @@ static void catch_up(Rank *r) {
 
 static void cross(const World *w, Rank *r, const SimOp *op, int32_t number) {
     int64_t begin = r->now;
+    bool moves = op->work != WORK_barrier; // whose messages are too short to wait for others, or to be waited for
     catch_up(r);
-    wait_until(r, r->link_free[op->link], op->work);
-    r->link_ps[op->link] += op->ps;
+    if (moves) wait_until(r, r->link_free[op->link], op->work);
+    if (moves) r->link_ps[op->link] += op->ps;
     wait_until(r, r->now + op->ps, op->work);
     wait_until(r, r->now + uneven_ps(w, r, op, number), SIM_IMBALANCE);
-    r->link_free[op->link] = r->now;
+    if (moves) r->link_free[op->link] = r->now;
     tell(w, r, number, begin, r->now);
 }
 

@@ -8,7 +8,7 @@
 // plans (simulate_plan.h) or by the costs of a layout (search_stages of search.h).
 //
 //   compute   the rank computes; beside a transfer under way it does so `contention` times slower
-//   cross     all ranks of a group within the stage, which waits for it
+//   cross     all ranks of a group within the stage, which waits for it; in the order of its link, if it moves bytes
 //   start     the same, which waits for nobody: the transfer queues in its link; `wait` ends when it has ended
 //   send      a message to a stage; the row that next runs the same segment and slot waits until it is taken
 //   recv      the next message of that stage and lane. A transfer begins when both ends are there; with

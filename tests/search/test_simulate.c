@@ -254,6 +254,16 @@ static void test_imbalance(void **state) {
     assert_int_equal(sim.stage_ps[0][SIM_IMBALANCE], 50);  // 40 of it at the wait, 10 at the end
     assert_int_equal(sim.stage_ps[0][WORK_exchange], 0);
     assert_int_equal(sim.step_ps, 190);
+    // A barrier does not wait for what moves bytes, nor the other way round.
+    SimOp beside[] = {
+        { .what = SIM_START, .work = WORK_gather, .ps = 100 },
+        { .what = SIM_CROSS, .work = WORK_barrier, .ps = 1 },
+        { .what = SIM_COMPUTE, .work = WORK_dense, .ps = 40 },
+        { .what = SIM_WAIT, .work = WORK_gather },
+    };
+    sim = run_ops(beside, 4, 1, (SimOptions){ 0 }, arena);
+    assert_int_equal(sim.stage_ps[0][WORK_barrier], 1);
+    assert_int_equal(sim.step_ps, 100);
     arena_destroy(arena);
 }
 
