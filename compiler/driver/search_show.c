@@ -99,6 +99,7 @@ static void show_certificate(const Hunt *h, Text *out) {
     show_count("no memory", &c->cut_memory, c->points_memory, " cannot fit", out);
     show_count("bound", &c->cut_bound, c->points_bound, " cannot be among the best 64", out);
     show_count("decided", &c->decided, c->points_decided, " by their exact best", out);
+    if (!c->complete) show_count("open", &c->open, c->points_open, " were not looked at", out);
     if (c->complete)
         text_printf(out, "  no layout is faster than %.4f %s by the formula, which is reached; found in %.2f s\n",
                     c->lower_s * h->units, h->unit, h->seconds);

@@ -133,7 +133,7 @@ static SearchPoint point_of(const Search *s, const Entry *entry) {
     return (SearchPoint){ s->tables[entry->table].choice, entry->schedule, entry->chunks, entry->microbatches };
 }
 
-typedef struct Tally { int64_t memory, bound, decided; } Tally; // points of a family
+typedef struct Tally { int64_t memory, bound, decided, open; } Tally; // points of a family
 
 typedef struct Run {
     Search *s;
@@ -216,14 +216,19 @@ static void certify(Run *r, bool complete) {
     Search *s = r->s;
     SearchCertificate *c = &r->out->certificate;
     *c = (SearchCertificate){ .choices = s->n_tables, .complete = complete };
-    for (uint32_t i = 0; i < r->heap.n; i++) r->tallies[s->entries[r->heap.at[i]].family].bound++;
+    for (uint32_t i = 0; i < r->heap.n; i++) {
+        const Entry *entry = &s->entries[r->heap.at[i]];
+        Tally *t = &r->tallies[entry->family];
+        ++*(complete || entry->bound >= r->limit ? &t->bound : &t->open);
+    }
     for (uint32_t k = 0; k < s->n_families; k++) {
         const SearchCount *each = &s->families[k].layouts;
         const Tally *t = &r->tallies[k];
-        add_points(&c->layouts, &c->points, each, t->memory + t->bound + t->decided);
+        add_points(&c->layouts, &c->points, each, t->memory + t->bound + t->decided + t->open);
         add_points(&c->cut_memory, &c->points_memory, each, t->memory);
         add_points(&c->cut_bound, &c->points_bound, each, t->bound);
         add_points(&c->decided, &c->points_decided, each, t->decided);
+        add_points(&c->open, &c->points_open, each, t->open);
     }
     double best = r->out->n ? r->out->best[0].step_s : INFINITY;
     double open = !complete && r->heap.n ? s->entries[r->heap.at[0]].bound : INFINITY;

@@ -155,7 +155,8 @@ typedef struct SearchCertificate {
     SearchCount cut_memory;    // of points that cannot fit
     SearchCount cut_bound;     // of points that cannot be better
     SearchCount decided;       // of points whose best layout was found, or that none fits
-    int64_t points, points_memory, points_bound, points_decided;
+    SearchCount open;          // of points that were left when the search was stopped
+    int64_t points, points_memory, points_bound, points_decided, points_open;
     int64_t choices;           // for which costs were asked
     double lower_s;            // no layout is faster
     double gap;                // best / lower_s - 1; 0: proved

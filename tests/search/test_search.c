@@ -14,7 +14,7 @@
 enum { PAIRS = 300, LEAST_LAYOUTS = 1000, MOST_LAYOUTS = 300000, NOT_OBVIOUS = 20, TOP = 5 };
 static const double near_s = 1e-9;
 
-typedef struct Seen { int pairs, uneven, mixed, below, obvious, interleaved, zero_bubble, alone, rounds, dropping, placed; } Seen;
+typedef struct Seen { int pairs, uneven, mixed, below, obvious, interleaved, zero_bubble, alone, rounds, dropping, placed, stopped; } Seen;
 
 static bool even_split(const SearchLayout *l, int32_t layers) {
     int32_t n = l->point.choice.pp * l->point.chunks;
@@ -76,6 +76,39 @@ static void check_certificate(const Brute *brute, const SearchCertificate *c) {
     assert_true(c->complete && c->gap == 0);
 }
 
+static bool stop_at(void *user, int64_t decided, int64_t points, double best_s, double lower_s) {
+    (void)decided, (void)points, (void)best_s, (void)lower_s;
+    int *left = user;
+    return (*left)-- > 0;
+}
+
+// Stopped, a search says of no point more than it knows: whatever may still be among the first is decided or open, and
+// nothing is faster than it says. False: it was through before.
+static bool check_stopped(Search *s, const Brute *brute, double memory, int after, Arena *arena) {
+    SearchFound found;
+    search_on_pulse(s, stop_at, &after);
+    search_run(s, memory, TOP, arena, &found);
+    search_on_pulse(s, NULL, NULL);
+    const SearchCertificate *c = &found.certificate;
+    SearchCount sum = c->cut_memory, all = search_count((uint64_t)brute->layouts);
+    search_count_add(&sum, &c->cut_bound);
+    search_count_add(&sum, &c->decided);
+    search_count_add(&sum, &c->open);
+    assert_true(search_count_equal(&sum, &all) && search_count_equal(&c->layouts, &all));
+    assert_int_equal(c->points_memory + c->points_bound + c->points_decided + c->points_open, brute->n);
+    assert_true(!c->complete || (c->gap == 0 && !c->points_open));
+    double limit = found.n == TOP ? found.best[TOP - 1].step_s : INFINITY;
+    int64_t among = 0, fit = 0;
+    for (uint32_t i = 0; i < brute->n; i++) {
+        among += brute->points[i].seconds < limit * (1 - near_s);
+        fit += brute->points[i].seconds < INFINITY;
+        assert_true(c->lower_s <= brute->points[i].seconds * (1 + near_s));
+    }
+    assert_true(among <= c->points_decided + c->points_open);
+    assert_true(fit <= (int64_t)brute->n - c->points_memory);
+    return !c->complete;
+}
+
 // Bounds of all points, and the point alone.
 static void check_points(Search *s, const Brute *brute, double memory) {
     for (uint32_t i = 0; i < brute->n; i++) {
@@ -124,6 +157,7 @@ static bool check_pair(uint64_t seed, Seen *seen) {
         check_points(s, &brute, memory);
         for (int32_t i = 0; i < found.n; i++) check_layout(s, &m.profile, &found.best[i], memory, arena);
         look_at(seen, &found.best[0], &m);
+        seen->stopped += check_stopped(s, &brute, memory, (int)(seed % 4), arena);
         search_destroy(s);
     }
     arena_destroy(arena);
@@ -138,13 +172,15 @@ static void test_brute_force(void **state) {
         check_pair(seed, &seen);
     }
     print_message("%d pairs: uneven splits %d, mixed recompute %d, 1 < ep < dp %d, none of these %d, "
-                  "interleaved %d, zero bubble %d; not the first of several: overlap off %d, rounds %d, capacity %d, placement %d\n",
+                  "interleaved %d, zero bubble %d; not the first of several: overlap off %d, rounds %d, capacity %d, placement %d; "
+                  "stopped early %d\n",
                   seen.pairs, seen.uneven, seen.mixed, seen.below, seen.obvious, seen.interleaved,
-                  seen.zero_bubble, seen.alone, seen.rounds, seen.dropping, seen.placed);
+                  seen.zero_bubble, seen.alone, seen.rounds, seen.dropping, seen.placed, seen.stopped);
     assert_true(seen.uneven >= NOT_OBVIOUS && seen.mixed >= NOT_OBVIOUS && seen.below >= NOT_OBVIOUS);
     assert_true(seen.pairs - seen.obvious >= NOT_OBVIOUS);
     assert_true(seen.interleaved > 0 && seen.zero_bubble > 0);
     assert_true(seen.alone > 0 && seen.rounds > 0 && seen.dropping > 0 && seen.placed > 0);
+    assert_true(seen.stopped >= PAIRS / 4);
 }
 
 int main(void) {
