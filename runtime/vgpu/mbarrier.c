@@ -354,6 +354,7 @@ static Status decode_wait(VgDecoder *d, const PtxInstr *p, Mbar *x) {
 }
 
 static Status decode_arrive(VgDecoder *d, const PtxInstr *p, Mbar *x) {
+    TRY(vg_count(d, 1, 3));
     bool has_state = x->op <= OP_DROP && p->operands[0].kind != PTX_OP_ADDRESS;
     uint32_t at = has_state;
     x->expects = vg_take(d, "expect_tx");

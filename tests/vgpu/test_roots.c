@@ -2,8 +2,8 @@
 // Every instruction of the table (VgIsa) is executed here, and compared with what it is to do.
 //
 // Arithmetic: the first form of each root, against the reference. The others: a small kernel each,
-// of one warp. What was executed is traced; the last test asks it of every root of the table, so
-// that an instruction without a test is found.
+// of one warp; and each with operands that it does not take. What was executed is traced; the last
+// test asks it of every root of the table, so that an instruction without a test is found.
 #include "tests/vgpu/compare.h"
 #include "tests/vgpu/trace.h"
 
@@ -96,9 +96,8 @@ static const Body bodies[] = {
     { "st.global.u32 [at], 12; exit; mov.u32 d, 13;", NULL, 12, 0, 0 },
 };
 
-static void load_body(const Body *body) {
-    Text t = { 0 };
-    text_printf(&t,
+static void body_text(Text *t, const Body *body) {
+    text_printf(t,
                 ".version 9.0\n.target sm_90a\n.address_size 64\n%s"
                 ".visible .entry k(.param .u64 data) {\n"
                 ".reg .b32 lane, d, t, u, box32; .reg .f32 f; .reg .b64 at, x, y; .reg .pred p, q;\n"
@@ -107,14 +106,15 @@ static void load_body(const Body *body) {
                 "mov.u32 box32, box; mad.lo.u32 u, lane, 4, box32;\n%s\n"
                 "st.global.u32 [at], d; ret; }\n",
                 body->before ? body->before : "", body->text);
-    gpu_load(&gpu, t.at);
-    text_finish(&t);
 }
 
 static VgFault run_body(const Body *body, uint32_t got[32]) {
     uint32_t words[2048] = { 0 };
     for (uint32_t l = 0; l < 32; l++) words[l] = 1000 + l;
-    load_body(body);
+    Text t = { 0 };
+    body_text(&t, body);
+    gpu_load(&gpu, t.at);
+    text_finish(&t);
     uint64_t data = gpu_put(&gpu, words, sizeof words);
     VgFault fault = gpu_launch(&gpu, "k", 1, 32, 1, data);
     if (!fault) gpu_get(&gpu, data, got, 128);
@@ -244,6 +244,52 @@ static void hints(void **state) {
     }
 }
 
+// Up to five operands of every kind, which are wrong for nearly all instructions: those are refused.
+static int refused(const char *op) {
+    static const char *const kinds[] = { "r", "x", "p", "!p", "7", "0f3f800000", "[x]", "[x, {r, r}]",
+                                         "{r, r}", "r|p", "(r)", "HERE", "k", "%tid.x", "_" };
+    int n = 0;
+    for (int kind = 0; kind < COUNT_OF(kinds); kind++)
+        for (int count = kind ? 1 : 0; count <= 5; count++) {
+            Text t = { 0 };
+            text_printf(&t, ".visible .entry k() { .reg .b32 r; .reg .b64 x; .reg .pred p; HERE: %s ",
+                        op);
+            for (int c = 0; c < count; c++) text_printf(&t, "%s%s", c ? ", " : "", kinds[kind]);
+            text_add(&t, "; ret; }\n");
+            if (gpu_try_load(&gpu, t.at) != OK) {
+                assert_true(*status_message());
+                n++;
+            }
+            text_finish(&t);
+        }
+    return n;
+}
+
+static void wrong_operands(void **state) {
+    (void)state;
+    gpu_on_load = NULL; // not executed
+    for (int k = 0; k < COUNT_OF(bodies); k++) {
+        Text t = { 0 };
+        PtxModule *module;
+        Arena *arena = arena_create();
+        body_text(&t, &(Body){ .text = bodies[k].text, .before = bodies[k].before });
+        assert_int_equal(ptx_parse(arena, t.at, t.bytes, &module), OK);
+        const PtxFunc *f = module->funcs[module->n_funcs - 1];
+        for (uint32_t i = 5; i + 2 < f->n_instrs; i++) { // those of the body
+            Text op = { 0 };
+            text_add(&op, f->instrs[i].root);
+            for (uint32_t m = 0; m < f->instrs[i].n_mods; m++)
+                text_printf(&op, ".%s", f->instrs[i].mods[m]);
+            assert_true(refused(op.at) > 0);
+            text_finish(&op);
+        }
+        arena_destroy(arena);
+        text_finish(&t);
+    }
+    for (int k = 0; k < program_n_forms; k += 7) assert_true(refused(program_forms[k].op) > 0);
+    gpu_on_load = trace_module;
+}
+
 static bool same_root(const char *op, const char *other) {
     size_t n = strcspn(op, ".");
     return n == strcspn(other, ".") && !memcmp(op, other, n);
@@ -291,7 +337,8 @@ static int end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels), cmocka_unit_test(stops), cmocka_unit_test(windows),
-        cmocka_unit_test(hints), cmocka_unit_test(arithmetic), cmocka_unit_test(all_of_the_table),
+        cmocka_unit_test(hints), cmocka_unit_test(wrong_operands), cmocka_unit_test(arithmetic),
+        cmocka_unit_test(all_of_the_table),
     };
     return cmocka_run_group_tests_name("vgpu.roots", tests, begin, end);
 }
