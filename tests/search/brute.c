@@ -127,18 +127,26 @@ static void try_splits(Weigher *w, int32_t *stages, int32_t at, int32_t left) {
     }
 }
 
+// False: the costs know of no such layout.
+static bool ask(Weigher *w, const SearchProfile *profile, const SearchChoice *choice) {
+    bool known = profile->rest(profile->user, choice, &w->rest);
+    for (int32_t i = 0; i < profile->n_layers; i++) {
+        known &= profile->part(profile->user, choice, profile->class_of[i], &w->layers[i]);
+        for (int r = 0; r < 3 && w->m->space.recomputes; r++)
+            if (!(w->m->space.recomputes & 1 << r)) w->layers[i].seconds[r] = INFINITY;
+    }
+    known &= profile->part(profile->user, choice, profile->n_classes, &w->before);
+    return profile->part(profile->user, choice, profile->n_classes + 1, &w->after) && known;
+}
+
 static void weigh_point(Brute *out, const MadeUp *m, double memory, const SearchPoint *p, Arena *arena) {
     BrutePoint *at = ARENA_PUSH(arena, out->points, out->n, out->cap);
     *at = (BrutePoint){ .point = *p, .seconds = INFINITY, .least_bytes = INFINITY };
     Weigher w = { .m = m, .memory = memory, .at = at };
-    for (int32_t i = 0; i < m->profile.n_layers; i++) {
-        m->profile.part(m, &p->choice, m->class_of[i], &w.layers[i]);
-        for (int r = 0; r < 3 && m->space.recomputes; r++)
-            if (!(m->space.recomputes & 1 << r)) w.layers[i].seconds[r] = INFINITY;
+    if (!ask(&w, &m->profile, &p->choice)) {
+        out->n--;
+        return;
     }
-    m->profile.part(m, &p->choice, m->profile.n_classes, &w.before);
-    m->profile.part(m, &p->choice, m->profile.n_classes + 1, &w.after);
-    m->profile.rest(m, &p->choice, &w.rest);
     flight_fill(p, w.flights);
     int32_t stages[64];
     try_splits(&w, stages, 0, m->profile.n_layers);
@@ -219,7 +227,7 @@ static void each_point(const MadeUp *m, OnPoint on, void *user) {
         int32_t dp = (int32_t)(s->ranks / pp);
         if (pp * dp != s->ranks || s->sequences % dp) continue;
         for (int32_t ep = 1; ep <= dp; ep++) {
-            if (dp % ep || m->experts[0] % ep) continue;
+            if (dp % ep || m->profile.experts[0] % ep) continue;
             for (int32_t b = 1; b <= s->most_microbatch; b++) {
                 if (s->sequences / dp % b) continue;
                 SearchChoice c = { .pp = pp, .dp = dp, .ep = ep, .microbatch = b };

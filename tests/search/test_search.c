@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search finds what trying every layout finds, its bounds are bounds, and its certificate adds up.
+// The search finds what trying every layout finds, its bounds are bounds, and its certificate adds up: of made-up costs by the
+// hundred, and of models on machines.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,9 @@
 
 #include <cmocka.h>
 
+#include "compiler/search/costed.h"
+#include "compiler/search/profile.h"
+#include "compiler/spec/spec.h"
 #include "tests/search/brute.h"
 
 enum { PAIRS = 300, LEAST_LAYOUTS = 1000, MOST_LAYOUTS = 300000, NOT_OBVIOUS = 20, TOP = 5 };
@@ -183,9 +187,92 @@ static void test_brute_force(void **state) {
     assert_true(seen.stopped >= PAIRS / 4);
 }
 
+/* Models on machines ------------------------------------------------------------------------------- */
+
+typedef struct Machine {
+    const char *spec, *cluster; // a name, or the text of a file
+    SpecArg args[2];
+    int n_args;
+    int64_t sequences;
+    uint8_t precision, recomputes, routing;
+} Machine;
+
+static const char two_nodes[] = "local m = require 'moec'\n"
+                                "return m.cluster { name = 'two', device = { name = 'X', arch = 'sm_90a', units = 100, memory = 2^35,\n"
+                                "  bandwidth = 2e12, bf16 = 5e14 }, links = { m.link { name = 'in', size = 4, rate = 3e11 },\n"
+                                "  m.link { name = 'net', size = 2, rate = 2e10 } } }\n";
+static const Machine machines[] = {
+    { "tiny", "cpux4", { { "experts", "8" } }, 1, 32, PRECISION_FP32, 0, COST_LEARNED },
+    { "tiny", "h100x8", { { "experts", "16" }, { "sequence", "512" } }, 2, 32, PRECISION_BF16, 0, COST_RANDOM },
+    { "tiny", "rtx4090x6", { { "layers", "5" }, { "experts", "6" } }, 2, 36, PRECISION_BF16, 0, COST_UNIFORM },
+    { "tiny", two_nodes, { { "experts", "8" } }, 1, 16, PRECISION_BF16, 0, COST_LEARNED },
+    { "olmo3moe_8l", "b300x4", { { "experts", "32" } }, 1, 4, PRECISION_BF16, 1 << RECOMPUTE_CHEAP | 1 << RECOMPUTE_BLOCK,
+      COST_LEARNED },
+};
+
+// Of all memory, and of less and less until hardly anything fits.
+static void check_memories(const MadeUp *m, Seen *seen) {
+    Arena *arena = arena_create();
+    Brute all;
+    Search *s;
+    double least = INFINITY, most = 0;
+    assert_true(brute_force(m, INFINITY, 10 * MOST_LAYOUTS, arena, &all));
+    for (uint32_t i = 0; i < all.n; i++) least = fmin(least, all.points[i].least_bytes), most = fmax(most, all.points[i].least_bytes);
+    assert_int_equal(search_create(&m->profile, &m->space, &s), OK);
+    for (int k = 0; k < 4; k++) {
+        double memory = k ? least * pow(most / least, 1 - 0.33 * k) : INFINITY;
+        Brute brute;
+        SearchFound found;
+        brute_force(m, memory, 10 * MOST_LAYOUTS, arena, &brute);
+        search_run(s, memory, TOP, arena, &found);
+        check_top(&brute, &found, arena);
+        check_certificate(&brute, &found.certificate);
+        check_points(s, &brute, memory);
+        check_stopped(s, &brute, memory, k, arena);
+        if (found.n) look_at(seen, &found.best[0], m);
+    }
+    search_destroy(s);
+    arena_destroy(arena);
+}
+
+// The costs of models on machines are no kinder than made-up ones.
+static void test_machines(void **state) {
+    (void)state;
+    Seen seen = { 0 };
+    for (int i = 0; i < COUNT_OF(machines); i++) {
+        const Machine *of = &machines[i];
+        Arena *arena = arena_create();
+        Text error = { 0 };
+        CostCluster cluster;
+        bool loaded = strchr(of->cluster, '\n') ? spec_load_cluster_text("c.lua", of->cluster, strlen(of->cluster), arena, &cluster, &error)
+                                                : spec_load_cluster(of->cluster, arena, &cluster, &error);
+        if (!loaded) fail_msg("%s", text_cstr(&error));
+        SpecOptions options = { .args = of->args, .n_args = of->n_args };
+        Model *model = spec_load(arena_printf(arena, MOEC_SOURCE_DIR "/models/%s.lua", of->spec), &options, &error);
+        if (!model) fail_msg("%s", text_cstr(&error));
+        CostProfile *costs = profile_create(model, &cluster);
+        Costed costed = { .profile = costs, .cluster = &cluster, .stack = *cost_stack_moec(&cluster.device),
+                          .routing = of->routing, .load = 1, .params_hidden = 1 };
+        MadeUp m = { .space = { .ranks = cost_cluster_devices(&cluster), .sequences = of->sequences, .most_microbatch = 8,
+                                .recomputes = of->recomputes, .precisions = { of->precision }, .n_precisions = 1,
+                                .n_capacities = 2, .capacities = { 0, 1.25 }, .n_rounds = 2, .rounds = { INFINITY, 1.25 },
+                                .overlaps = 3, .placements = 1 } };
+        assert_int_equal(costed_start(&costed, &m.profile), OK);
+        check_memories(&m, &seen);
+        profile_destroy(costs);
+        model_destroy(model);
+        text_finish(&error);
+        arena_destroy(arena);
+    }
+    print_message("%d optima of models: uneven splits %d, mixed recompute %d, 1 < ep < dp %d, none of these %d\n", seen.pairs,
+                  seen.uneven, seen.mixed, seen.below, seen.obvious);
+    assert_true(seen.pairs == 4 * COUNT_OF(machines) && seen.pairs - seen.obvious >= 5);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_brute_force),
+        cmocka_unit_test(test_machines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
