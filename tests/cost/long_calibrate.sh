@@ -17,3 +17,15 @@ done
 (($(grep -c 'up to' "$folder/out") == 1)) || { echo "not said by one rank alone:"; cat "$folder/out"; exit 1; }
 "$build/moec" search "$source/models/tiny.lua" --cluster "$folder/two.lua" >"$folder/found"
 grep -q 'tokens/s' "$folder/found" || { cat "$folder/found"; exit 1; }
+
+# What somebody has put there while it measured stays.
+"$build/moec" calibrate --seconds 0.1 -o "$folder/mine.lua" >"$folder/out" 2>"$folder/error" &
+sleep 0.3
+echo "return 1" >"$folder/mine.lua"
+status=0
+wait $! || status=$?
+if ((status != 2)) || [[ $(cat "$folder/mine.lua") != "return 1" ]]; then
+    echo "a file written meanwhile, status $status:"
+    cat "$folder/error" "$folder/mine.lua"
+    exit 1
+fi
