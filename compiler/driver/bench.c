@@ -51,23 +51,26 @@ static Status refuse(Text *error) {
 }
 
 // "experts=8 layers=2": arguments of the spec.
-static int split_args(Arena *arena, const char *text, SpecArg *args, int most) {
-    int n = 0;
+static Status split_args(Arena *arena, const char *text, SpecArg *args, int most, int *n) {
     char *at = arena_strdup(arena, text ? text : "");
-    for (char *save, *word = strtok_r(at, " ", &save); word && n < most; word = strtok_r(NULL, " ", &save)) {
+    *n = 0;
+    for (char *save, *word = strtok_r(at, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
         char *equals = strchr(word, '=');
-        if (!equals) continue;
+        if (!equals || *n == most)
+            return status_fail(ERR_INPUT, "args is '%s', expected up to %d of key=value, a space between\n  hint: for example "
+                                          "experts=8 layers=2", text, most);
         *equals = 0;
-        args[n++] = (SpecArg){ word, equals + 1 };
+        args[(*n)++] = (SpecArg){ word, equals + 1 };
     }
-    return n;
+    return OK;
 }
 
 static Status make(Bench *bench, const BenchRun *run, Made **out) {
     Made *made = ARENA_NEW(bench->arena, Made);
     Text error = { 0 };
     SpecArg args[8];
-    SpecOptions options = { .args = args, .n_args = split_args(bench->arena, run->args, args, COUNT_OF(args)) };
+    SpecOptions options = { .args = args };
+    TRY(split_args(bench->arena, run->args, args, COUNT_OF(args), &options.n_args));
     if (!spec_load_cluster(run->cluster, bench->arena, &made->cluster, &error)) return refuse(&error);
     const char *path = arena_printf(bench->arena, "%s/%s.lua", bench->models, run->spec);
     made->model = spec_load(path, &options, &error);
@@ -119,7 +122,10 @@ static Status step_of(Bench *bench, Made *made, const BenchRun *run, Layout *lay
         layout->n_stages = layout->stages ? layout->pp * layout->chunks : 0;
     }
     if (!cost_step(made->profile, &made->cluster, run->stack, &step, &out->step))
-        return status_fail(ERR_INPUT, "%s on %s: the model cannot be laid out so", run->spec, run->cluster);
+        return status_fail(ERR_INPUT, "%s on %s: %lld sequences cannot be laid out so\n  hint: ep divides dp=%d, dp x "
+                                      "microbatch=%d the sequences, and pp x slots are at most %d, as there are layers",
+                           run->spec, run->cluster, (long long)step.sequences, layout->dp, layout->microbatch,
+                           made->profile->n_layers);
     double tokens = (double)step.sequences * made->profile->sequence, ranks = layout_ranks(layout);
     out->tokens_per_s = tokens / out->step.seconds / ranks;
     out->flops_per_token = made->flops_per_token;

@@ -16,6 +16,7 @@ typedef struct Calibrate {
     double seconds;
     int threads;
     Comm *comm;
+    bool told; // what went wrong, by another rank
 } Calibrate;
 
 static volatile sig_atomic_t stopped;
@@ -222,8 +223,10 @@ static Status calibrate(Calibrate *c, Arena *arena) {
         show(&device, &link);
     }
     if (status != ERR_INTERRUPTED) return status;
-    return status_fail(status, written ? "interrupted: %s has the device, and nothing of what lies between ranks"
-                                       : "interrupted: %s is not written, not all of the device is known", c->out);
+    c->told = c->comm->rank > 0; // by rank 0, beside what it has printed
+    return status_fail(status, "interrupted: %s %s\n  hint: run it again; --seconds 1 takes less time for each figure",
+                       c->out, written ? "has the device, and nothing of what lies between ranks"
+                                       : "is not written, not all of the device is known");
 }
 
 static int run(Calibrate *c, Arena *arena) {
@@ -234,7 +237,7 @@ static int run(Calibrate *c, Arena *arena) {
     if (status == OK) status = calibrate(c, arena);
     if (status != OK) comm_fail(c->comm, status_message());
     int result = status_exit(status);
-    if (status != OK && comm_tells(c->comm, status)) result = driver_fail(status);
+    if (status != OK && !c->told && comm_tells(c->comm, status)) result = driver_fail(status);
     comm_close(c->comm);
     sigaction(SIGINT, &before[0], NULL);
     sigaction(SIGTERM, &before[1], NULL);

@@ -68,24 +68,25 @@ static Status measure_curve(Talk *t, CostCollective what, CostCurve *out) {
     return OK;
 }
 
-// Rows to the next rank's window, then from it.
+// Rows to the next rank's window, then from it. A rank that does not see that one's (it is on another node) waits for the
+// others.
 static Status measure_rows(Talk *t, CostLink *link) {
     const CommApi *api = t->comm->api;
     void *own, *peers[1 << 10];
     if (!api->window || t->members > (int)COUNT_OF(peers)) return OK;
     TRY(api->window(t->comm, (int64_t)ROWS * ROW_BYTES, &own, peers));
     char *peer = peers[(comm_member(t->comm, GROUP_dp) + 1) % t->members];
-    for (int back = 0; back < 2 && peer; back++) {
+    for (int back = 0; back < 2; back++) {
         TRY(api->barrier(t->comm, t->group));
         double start = time_seconds(), passes = 0;
-        for (; time_seconds() < start + t->options->seconds / 4; passes++) {
+        for (; peer && time_seconds() < start + t->options->seconds / 4; passes++) {
             for (int i = 0; i < ROWS; i++) {
                 int64_t at = (int64_t)(i * 37 % ROWS) * ROW_BYTES;
                 if (back) memcpy(t->to + at, peer + at, ROW_BYTES);
                 else memcpy(peer + at, t->from + at, ROW_BYTES);
             }
         }
-        link->row_bytes_per_s[back] = passes * ROWS * ROW_BYTES / (time_seconds() - start);
+        if (peer) link->row_bytes_per_s[back] = passes * ROWS * ROW_BYTES / (time_seconds() - start);
     }
     TRY(api->barrier(t->comm, t->group));
     api->release(t->comm, own, (int64_t)ROWS * ROW_BYTES);

@@ -3,7 +3,7 @@
 // what one scale per software stack and device would do: a group of rows of one stack and device that has four
 // or more is halved, its first, third, .. are fitted (their geometric mean), the second, fourth, .. tested. No
 // row that is tested is in a fit.
-#include "compiler/driver/published.h"
+#include "compiler/driver/published_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,73 +12,9 @@
 
 #include "compiler/driver/driver.h"
 
-#define COLUMNS(X)                                                                                 \
-    X(stack) X(gpu) X(spec) X(args) X(gpus) X(precision) X(batch) X(microbatch) X(sequence) X(params) X(pp) X(slots) \
-    X(stages) X(ep) X(routing) X(transport) X(recompute) X(experts) X(rows_hidden) X(params_hidden) X(reduce)        \
-    X(tokens_per_s) X(tflop_per_s) X(memory_gib) X(source) X(note)
-typedef enum Column {
-#define X(name) COLUMN_##name,
-    COLUMNS(X)
-#undef X
-    N_COLUMNS
-} Column;
-static const char *const column_name[N_COLUMNS] = {
-#define X(name) #name,
-    COLUMNS(X)
-#undef X
-};
-
-typedef enum Use { USE_FIT, USE_TEST, USE_ALONE } Use;
-
-typedef struct Row {
-    const char *cell[N_COLUMNS];
-    int line;
-    uint8_t use;
-    double published, raw, scaled; // tokens per second and device; scaled: by the group's scale
-    BenchResult result;
-} Row;
-
-typedef struct Table { Row *rows; uint32_t n, cap; } Table;
-
-/* Reading -------------------------------------------------------------------------------------- */
-
-static int split_line(char *line, const char **cells, int most) {
-    int n = 0;
-    for (char *at = line; n < most; at++) {
-        cells[n++] = at;
-        at += strcspn(at, ",");
-        if (!*at) break;
-        *at = 0;
-    }
-    return n;
-}
-
-static Status read_table(const char *path, Arena *arena, Table *out) {
-    char *text;
-    size_t bytes;
-    TRY(file_read(path, arena, &text, &bytes));
-    int line = 0, n_columns = 0;
-    const char *head[N_COLUMNS];
-    for (char *save, *at = strtok_r(text, "\n", &save); at; at = strtok_r(NULL, "\n", &save)) {
-        if (++line == 1) {
-            n_columns = split_line(at, head, N_COLUMNS);
-            for (int i = 0; i < N_COLUMNS; i++) {
-                if (i >= n_columns || strcmp(head[i], column_name[i]))
-                    return status_fail(ERR_FORMAT, "%s:1: column %d must be '%s'", path, i + 1, column_name[i]);
-            }
-            continue;
-        }
-        Row *row = ARENA_PUSH(arena, out->rows, out->n, out->cap);
-        row->line = line;
-        if (split_line(at, row->cell, N_COLUMNS) != N_COLUMNS)
-            return status_fail(ERR_FORMAT, "%s:%d: expected %d columns", path, line, N_COLUMNS);
-    }
-    return out->n ? OK : status_fail(ERR_FORMAT, "%s: no rows", path);
-}
-
 /* Predicting ----------------------------------------------------------------------------------- */
 
-static double number(const Row *row, Column c) { return atof(row->cell[c]); }
+static double number(const Row *row, Column c) { return row->number[c]; }
 static bool is(const Row *row, Column c, const char *word) { return !strcmp(row->cell[c], word); }
 
 static uint8_t habits_of(const Row *row, bool megatron) {
@@ -90,7 +26,7 @@ static uint8_t habits_of(const Row *row, bool megatron) {
 }
 
 static const char *layout_of(const Row *row, int pp, int dp, int microbatch, Arena *arena) {
-    int slots = (int)fmax(number(row, COLUMN_slots), 1);
+    int slots = (int)number(row, COLUMN_slots);
     const char *more = pp > 1 && slots > 1 ? arena_printf(arena, ",schedule=interleaved,slots=%d", slots) : "";
     if (*row->cell[COLUMN_stages]) more = arena_printf(arena, "%s,stages=%s", more, row->cell[COLUMN_stages]);
     const char *transport = is(row, COLUMN_transport, "alltoall") ? "blocks" : row->cell[COLUMN_transport];
@@ -107,11 +43,12 @@ static double hidden_rows(const Row *row, int pp, int dp, int microbatch) {
     return number(row, COLUMN_rows_hidden) * (pp > 1 ? 1 : 1 - 1 / rounds);
 }
 
-static Status predict(Bench *bench, Arena *arena, Row *row) {
-    int pp = (int)fmax(number(row, COLUMN_pp), 1), microbatch = (int)fmax(number(row, COLUMN_microbatch), 1);
-    int gpus = atoi(row->cell[COLUMN_gpus]), dp = gpus / pp;
-    if (gpus < 1 || gpus % pp)
-        return status_fail(ERR_FORMAT, "line %d: gpus must be a multiple of pp", row->line);
+static Status predict(Bench *bench, Arena *arena, const Table *t, Row *row) {
+    int pp = (int)number(row, COLUMN_pp), microbatch = (int)number(row, COLUMN_microbatch);
+    int gpus = (int)number(row, COLUMN_gpus), dp = gpus / pp;
+    if (gpus % pp)
+        return status_fail(ERR_FORMAT, "%s:%d: gpus is '%d', expected a multiple of pp\n  hint: pp is %d", t->path, row->line,
+                           gpus, pp);
     bool megatron = !strncmp(row->cell[COLUMN_stack], "megatron", 8);
     CostStack *stack = ARENA_NEW(arena, CostStack);
     *stack = megatron ? published_fused : published_apart;
@@ -132,12 +69,12 @@ static Status predict(Bench *bench, Arena *arena, Row *row) {
         .params_hidden = number(row, COLUMN_params_hidden),
         .sends_hidden = megatron ? 1 : 0, // interleaved: with work of the other microbatches
     };
-    TRY(bench_predict(bench, &run, &row->result));
+    if (bench_predict(bench, &run, &row->result) != OK) return published_refuse(t, row);
     row->raw = row->result.tokens_per_s;
     row->published = *row->cell[COLUMN_tokens_per_s]
                          ? number(row, COLUMN_tokens_per_s)
                          : number(row, COLUMN_tflop_per_s) * 1e12 / row->result.flops_per_token;
-    return row->published > 0 ? OK : status_fail(ERR_FORMAT, "line %d: no published speed", row->line);
+    return OK;
 }
 
 /* Fitting -------------------------------------------------------------------------------------- */
@@ -333,9 +270,9 @@ static void print_floor(const Table *t, bool across, Arena *arena) {
 int published_print(Bench *bench, const char *path) {
     Arena *arena = arena_create();
     Table table = { 0 };
-    Status status = read_table(path, arena, &table);
+    Status status = published_read(path, arena, &table);
     for (uint32_t i = 0; status == OK && i < table.n; i++) {
-        status = predict(bench, arena, &table.rows[i]);
+        status = predict(bench, arena, &table, &table.rows[i]);
         if (isatty(2)) fprintf(stderr, "\r%u of %u rows", i + 1, table.n);
     }
     if (isatty(2)) fprintf(stderr, "\r%20s\r", "");

@@ -197,10 +197,74 @@ static void published(void **state) {
     expect_error("bad.csv:2: expected 26 columns");
     file = table("odd.csv", "a,b300,tiny,,4,bf16,64,4,256,resident,3,1,,2,random,rows,cheap,fused,0,1,4,1,,,x,\n");
     assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
-    expect_error("line 2: gpus must be a multiple of pp");
+    expect_error("odd.csv:2: gpus is '4', expected a multiple of pp\n  hint: pp is 3");
     file = table("machine.csv", "a,c300,tiny,,4,bf16,64,4,256,resident,1,1,,2,random,rows,cheap,fused,0,1,4,1,,,x,\n");
     assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
+    expect_error("machine.csv:2: ");
     expect_error("no machine 'c300x4'");
+}
+
+// A cell that is none of its column's is refused with its place: a typing error would be a prediction of something else.
+static void wrong_cells(void **state) {
+    (void)state;
+    static const char right[] = "a,b300,tiny,layers=4,4,bf16,64,4,256,resident,1,1,,2,random,rows,cheap,fused,0,1,4,9,,,x,";
+    static const struct { int column; const char *cell, *message; } wrong[] = {
+        { 0, "", "stack is '', expected a name" },
+        { 3, "layers", "args is 'layers', expected up to 8 of key=value" },
+        { 4, "4x", "gpus is '4x', expected a whole number from 1" },
+        { 4, "-4", "gpus is '-4'" },
+        { 4, "nan", "gpus is 'nan'" },
+        { 5, "fp8", "precision is 'fp8', expected bf16|mxfp8" },
+        { 6, "1e30", "batch is '1e30', expected a whole number from 1 to 16777216, or nothing" },
+        { 6, "63", "63 sequences cannot be laid out so\n  hint: ep divides dp=4, dp x microbatch=4 the sequences" },
+        { 7, "", "microbatch is '', expected a whole number" },
+        { 8, "1.5", "sequence is '1.5'" },
+        { 9, "fdsp", "params is 'fdsp', expected resident|fsdp\n  hint: did you mean 'fsdp'?" },
+        { 10, "0", "pp is '0'" },
+        { 12, "4*x", "stages is '4*x'" },
+        { 13, "3", "cannot be laid out so" },
+        { 14, "radnom", "routing is 'radnom', expected random|uniform|learned\n  hint: did you mean 'random'?" },
+        { 15, "block", "transport is 'block', expected blocks|alltoall|rows" },
+        { 16, "", "recompute is '', expected a name" },
+        { 16, "full", "recompute is 'full'" },
+        { 17, "fusd", "experts is 'fusd', expected fused|apart" },
+        { 18, "5", "rows_hidden is '5', expected a share from 0 to 1" },
+        { 19, "nan", "params_hidden is 'nan'" },
+        { 20, "3", "reduce is '3', expected 2|4" },
+        { 21, "", "expected tokens_per_s or tflop_per_s, found neither" },
+        { 21, "inf", "tokens_per_s is 'inf', expected a number above 0, or nothing" },
+        { 21, "0", "tokens_per_s is '0'" },
+        { 25, "why,because", "expected 26 columns, found 27\n  hint: cells have no commas" },
+    };
+    for (int i = 0; i < COUNT_OF(wrong); i++) {
+        Text row = { 0 };
+        int column = 0;
+        text_add(&row, "\n"); // an empty line counts
+        for (const char *at = right;; at++, column++) {
+            size_t n = strcspn(at, ",");
+            if (column == wrong[i].column) text_add(&row, wrong[i].cell);
+            else text_add_n(&row, at, n);
+            at += n;
+            if (!*at) break;
+            text_add(&row, ",");
+        }
+        text_add(&row, "\n");
+        assert_int_equal(RUN("reproduce", "published", "--rows", table("cells.csv", text_cstr(&row))), 2);
+        expect_error("cells.csv:3: ");
+        expect_error(wrong[i].message);
+        assert_non_null(strstr(command_errors(), "\n  hint: "));
+        text_finish(&row);
+    }
+    // Lines of other systems end in two characters.
+    Text text = { 0 };
+    text_printf(&text, "%.*s\r\n%s\r\n", (int)strcspn(head, "\n"), head, right);
+    char *file = path_in(scratch_folder(), "cr.csv");
+    write_file(file, text_cstr(&text), text.bytes);
+    expect_exit(0, RUN("reproduce", "published", "--rows", file));
+    write_file(file, "stack,gpu\n", 10);
+    assert_int_equal(RUN("reproduce", "published", "--rows", file), 2);
+    expect_error("cr.csv:1: column 3 is '', expected 'spec'\n  hint: tests/search/published.csv");
+    text_finish(&text);
 }
 
 int main(void) {
@@ -210,6 +274,7 @@ int main(void) {
         cmocka_unit_test(reproduced),
         cmocka_unit_test(page),
         cmocka_unit_test(published),
+        cmocka_unit_test(wrong_cells),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
