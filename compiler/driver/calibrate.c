@@ -197,7 +197,8 @@ static void clear_line(const Calibrate *c) {
     if (isatty(2) && c->comm->rank == 0) fprintf(stderr, "\r%40s\r", "");
 }
 
-// Of the device alone as soon as it is known, so that an interruption leaves that; of less, only what is printed.
+// Of the device alone as soon as it is known, so that an interruption leaves that; of less, only what is printed. What was
+// measured is printed where the file cannot be written, too.
 static Status calibrate(Calibrate *c, Arena *arena) {
     int ranks = c->comm->n_ranks;
     if (!c->threads && ranks > 1) c->threads = (int)max_i64(sysconf(_SC_NPROCESSORS_ONLN) / ranks, 1);
@@ -208,16 +209,16 @@ static Status calibrate(Calibrate *c, Arena *arena) {
     bool written = false;
     TRY(comm_mesh(c->comm, &(PlanMesh){ .size = { 1, 1, ranks } }));
     Status status = comm_agree(c->comm, measure_device(&options, arena, &device));
+    bool known = status == OK;
     device.memory_bytes /= ranks; // processes of one machine share it
-    if (status == OK) {
-        TRY(write_file(c, &device, &link));
-        written = true;
-        if (ranks > 1) status = measure_link(c->comm, &options, &link);
-        if (status == OK && ranks > 1) TRY(write_file(c, &device, &link));
-        if (status != OK) link = (CostLink){ .size = 1 };
+    if (known) written = (status = write_file(c, &device, &link)) == OK;
+    if (written && ranks > 1) {
+        status = measure_link(c->comm, &options, &link);
+        if (status == OK) written = (status = write_file(c, &device, &link)) == OK;
+        else link = (CostLink){ .size = 1 };
     }
     clear_line(c);
-    if (c->comm->rank == 0 && (written || status == ERR_INTERRUPTED)) {
+    if (c->comm->rank == 0 && (known || status == ERR_INTERRUPTED)) {
         printf("%s: %s, %d units%s\n", written ? c->out : "not written", device.name ? device.name : c->device, device.units,
                ranks > 1 ? " a rank" : "");
         show(&device, &link);

@@ -90,7 +90,25 @@ static void interrupted(void **state) {
     size_t n;
     const char *out = read_whole(said, &n), *errors = read_whole(path_in(folder, "said.err"), &n);
     assert_false(file_exists(file));
-    if (!strstr(out, "not written: ") || !strstr(out, "products   bf16 ") || !strstr(errors, "interrupted: "))
+    if (!strstr(out, "not written: ") || !strstr(out, "products   bf16 ") || !strstr(errors, "interrupted: ") ||
+        !strstr(errors, "\n  hint: "))
+        fail_msg("%s%s", out, errors);
+}
+
+// A file that somebody writes while it measures stays, and what was measured is printed.
+static void written_meanwhile(void **state) {
+    (void)state;
+    const char *folder = scratch_folder();
+    char *file = path_in(folder, "theirs.lua"), *said = path_in(folder, "measured"), *script = path_in(folder, "write.sh");
+    static const char race[] = "\"$1\" calibrate --seconds 0.05 -o \"$2\" >\"$3\" 2>\"$3.err\" &\n"
+                               "for i in $(seq 300); do grep -q 'experts, bf16' \"$3.err\" && break; sleep 0.02; done\n"
+                               "echo 'return 1' >\"$2\"; wait $!\n";
+    write_file(script, race, sizeof race - 1);
+    expect_exit(2, command_run((char *[]){ "/bin/bash", script, MOEC_BINARY_DIR "/moec", file, said, NULL }));
+    size_t n;
+    assert_string_equal(read_whole(file, &n), "return 1\n");
+    const char *out = read_whole(said, &n), *errors = read_whole(path_in(folder, "measured.err"), &n);
+    if (!strstr(out, "not written: ") || !strstr(out, "  memory  ") || !strstr(errors, "is not as moec calibrate writes it"))
         fail_msg("%s%s", out, errors);
 }
 
@@ -271,6 +289,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calibrated),
         cmocka_unit_test(interrupted),
+        cmocka_unit_test(written_meanwhile),
         cmocka_unit_test(reproduced),
         cmocka_unit_test(page),
         cmocka_unit_test(published),
