@@ -339,7 +339,12 @@ Status vg_mem_copy(VgMemory *memory, uint64_t to, uint64_t from, size_t bytes) {
         vg_written_mark(target, to_offset, bytes);
         return OK;
     }
-    // Unwritten bytes stay unwritten, wherever they go. Backwards when the target is ahead.
+    // Unwritten bytes stay unwritten, wherever they go. Backwards when the target is ahead. Maps of
+    // a target that is whole may lag behind.
+    if (target->whole) {
+        memset(target->written, 0xff, VG_LINES(target->bytes) * sizeof *target->written);
+        target->whole = false;
+    }
     bool backwards = source == target && to_offset > from_offset;
     for (size_t k = 0; k < bytes; k++) {
         size_t i = backwards ? bytes - 1 - k : k;
@@ -347,7 +352,6 @@ Status vg_mem_copy(VgMemory *memory, uint64_t to, uint64_t from, size_t bytes) {
         bool set = vg_written_check(source, s, 1) == 1;
         uint64_t *map = &target->written[t / VG_LINE][t & 3];
         *map = set ? *map | bit : *map & ~bit;
-        if (!set && target->whole && target != source) target->whole = false;
     }
     return OK;
 }
@@ -365,6 +369,16 @@ Status vg_mem_fill(VgMemory *memory, uint64_t to, uint64_t value, int value_byte
         for (size_t i = 0; i < count; i++)
             memcpy(at + i * (size_t)value_bytes, &value, (size_t)value_bytes);
     vg_written_mark(alloc, offset, bytes);
+    return OK;
+}
+
+// Host memory is mapped for each allocation, so it begins as zeros.
+Status vg_mem_zero_rest(VgMemory *memory, uint64_t address) {
+    VgAlloc *alloc = vg_alloc_at(memory, address);
+    if (!alloc || !alloc->live || alloc->start != address)
+        return status_fail(ERR_ARGUMENT, "0x%llx begins no device allocation",
+                           (unsigned long long)address);
+    alloc->whole = true;
     return OK;
 }
 

@@ -65,6 +65,9 @@ Status vg_mem_write(VgMemory *memory, uint64_t to, const void *from, size_t byte
 Status vg_mem_read(VgMemory *memory, uint64_t from, void *to, size_t bytes, bool unchecked);
 Status vg_mem_copy(VgMemory *memory, uint64_t to, uint64_t from, size_t bytes); // carries init bits
 Status vg_mem_fill(VgMemory *memory, uint64_t to, uint64_t value, int value_bytes, size_t count);
+// The allocation that begins at `address`, all of it, counts as written: what nobody has written is
+// zero. Touches none of its bytes.
+Status vg_mem_zero_rest(VgMemory *memory, uint64_t address);
 // Host pointer to [address, address + bytes) of one live allocation, else NULL. No checks beyond
 // that.
 void *vg_mem_host(VgMemory *memory, uint64_t address, size_t bytes);

@@ -42,9 +42,12 @@ static Status place_var(VgModule *m, PtxVar *v) {
 
 static Status init_var(VgModule *m, PtxVar *v) {
     if (v->user < 0 || (v->space != PTX_GLOBAL && v->space != PTX_CONST)) return OK;
-    uint64_t bytes = ptx_var_bytes(v), at = 0;
+    uint64_t bytes = 0, at = 0;
+    if (!ptx_var_bytes(v)) return OK;
+    TRY(vg_mem_zero_rest(m->device->memory, (uint64_t)v->user));
+    for (uint32_t k = 0; k < v->n_inits; k++) bytes += v->inits[k].bytes;
     if (!bytes) return OK;
-    uint8_t *image = calloc(1, bytes); // what has no initialiser is zero
+    uint8_t *image = calloc(1, bytes);
     if (!image) return status_fail(ERR_MEMORY, "no memory to initialise '%s'", v->name);
     Status status = OK;
     for (uint32_t k = 0; k < v->n_inits && status == OK; k++) {

@@ -57,6 +57,28 @@ static void allocations(void **state) {
     vg_memory_destroy(NULL);
 }
 
+// An allocation whose bytes count as written, and a copy into it of bytes that do not.
+static void zeros(void **state) {
+    (void)state;
+    VgMemory *m;
+    assert_int_equal(vg_memory_create(NULL, &m), OK);
+    uint64_t a, b;
+    char back[2000] = { 1 };
+    assert_int_equal(vg_mem_alloc(m, VG_GLOBAL, 2000, 0, "a", &a), OK);
+    assert_int_equal(vg_mem_alloc(m, VG_GLOBAL, 600, 0, "b", &b), OK);
+    assert_int_equal(vg_mem_write(m, a + 10, "x", 1), OK);
+    assert_int_equal(vg_mem_zero_rest(m, a + 10), ERR_ARGUMENT);
+    assert_int_equal(vg_mem_zero_rest(m, a), OK);
+    assert_int_equal(vg_mem_read(m, a, back, 2000, false), OK);
+    for (int i = 0; i < 2000; i++) assert_int_equal(back[i], i == 10 ? 'x' : 0);
+    assert_int_equal(vg_mem_write(m, b, back, 100), OK);
+    assert_int_equal(vg_mem_copy(m, a + 700, b, 101), OK); // the last was never written
+    assert_int_equal(vg_mem_read(m, a, back, 800, false), OK);
+    assert_int_equal(vg_mem_read(m, a + 800, back, 1, false), ERR_INPUT);
+    assert_int_equal(vg_mem_read(m, a + 801, back, 1199, false), OK);
+    vg_memory_destroy(m);
+}
+
 // Addresses are not used again soon, and are when the window has been walked through.
 static void quarantine(void **state) {
     (void)state;
@@ -486,7 +508,7 @@ static void atoms_of_lanes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(allocations),     cmocka_unit_test(quarantine),
-        cmocka_unit_test(copies),          cmocka_unit_test(moves_global),
+        cmocka_unit_test(zeros), cmocka_unit_test(copies),          cmocka_unit_test(moves_global),
         cmocka_unit_test(moves_shared),    cmocka_unit_test(moves_shared32),
         cmocka_unit_test(moves_global_v3), cmocka_unit_test(moves_shared_v3),
         cmocka_unit_test(moves_local),     cmocka_unit_test(params),
