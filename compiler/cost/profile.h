@@ -107,6 +107,9 @@ typedef struct CostStack {
     int32_t orders;            // in which kernels read a matrix: 1, or 2 with a copy for the gradient of its input
     int32_t narrow_orders;     // the same in mxfp8, whose blocks lie along what is summed: 2
     bool packs;                // what is gathered is packed, what is exchanged added up, by kernels
+    bool gathers_last;         // resident weights are gathered when a step ends, beside no compute; else beside forward
+    bool exchanges_parts;      // gradients go to the ranks that add them up, as between nodes so within: an all-to-all;
+                               // else a reduce-scatter, which adds them up within nodes first
     double other;              // what kernels read of other parameters: 4
     double gathered, exchanged; // bytes a number that cross ranks: weights 4, gradients 4
     double accumulated;        // of memory, each microbatch: 0 where products add to gradients; gradients that are
@@ -128,6 +131,8 @@ int64_t cost_update_bytes(const CostProfile *profile, const CostPart *part, cons
 // Seconds that parameters of a part take on one rank, nothing hidden.
 typedef struct CostState {
     double step_s;       // crossing ranks, once a step (resident)
+    double gather_s;     // of these, of weights, the rest of gradients
+    double exchanged_bytes; // of gradients, once a step
     double microbatch_s; // crossing ranks, each time a microbatch passes forward and backward (fsdp)
     double work_s;       // of memory, each of these times: packs_s, adding gradients apart
     double optimizer_s;  // of memory, once a step

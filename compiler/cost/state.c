@@ -7,7 +7,7 @@
 
 #define MOEC                                                                                       \
     .name = "moec", .master = 12, .gradient = 4, .weight = 2, .narrow_orders = 2, .packs = true, .other = 4,         \
-    .gathered = 4, .exchanged = 4, .shard_traffic = 36
+    .gathers_last = true, .exchanges_parts = true, .gathered = 4, .exchanged = 4, .shard_traffic = 36
 static const CostStack on_cpus = { MOEC, .orders = 2, .whole_traffic = 16 };
 static const CostStack on_gpus = { MOEC, .orders = 1, .whole_traffic = 10 };
 
@@ -72,13 +72,16 @@ static void add_group(const CostCluster *cluster, const CostStack *stack, const 
     const CostDevice *device = &cluster->device;
     double gather = cost_collective_s(cluster, COLLECTIVE_gather, group,
                                       gathered_bytes(stack, choice, matrix, other, fsdp && group.members > 1));
-    double exchange = cost_collective_s(cluster, COLLECTIVE_reduce_scatter, group, numbers * stack->exchanged);
+    double exchange = cost_collective_s(cluster, stack->exchanges_parts ? COLLECTIVE_all_to_all : COLLECTIVE_reduce_scatter,
+                                        group, numbers * stack->exchanged);
     double ranks = group.members > 1 ? group.members : 1, stream = device->bytes_per_s * device->stream;
     bool divided = fsdp && ranks > 1;
     if (divided) {
         s->microbatch_s += 2 * gather + exchange;
     } else {
         s->step_s += gather + exchange;
+        s->gather_s += gather;
+        if (ranks > 1) s->exchanged_bytes += numbers * stack->exchanged;
         s->work_s += numbers * stack->accumulated / stream;
     }
     double traffic = numbers / ranks * stack->shard_traffic + (divided ? numbers / ranks : numbers) * stack->whole_traffic;

@@ -18,8 +18,8 @@ const char *const costed_bytes_name[] = {
 #undef X
 };
 
-// packs: of kind[COSTED_memory], what parameters take.
-typedef struct Seconds { double kind[N_COSTED_KINDS], packs, forward, wgrad, once; } Seconds;
+// packs: of kind[COSTED_memory], what parameters take. gather: of `once`.
+typedef struct Seconds { double kind[N_COSTED_KINDS], packs, forward, wgrad, once, gather; } Seconds;
 
 static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32_t part, int recompute) {
     bool recorded = c->placed && choice->ep > 1 && part < c->profile->n_classes;
@@ -45,6 +45,31 @@ static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32
 static bool find_part(const Costed *c, const SearchChoice *choice, int32_t part, int recompute, CostPart *out) {
     CostChoice cost = cost_choice(c, choice, part, recompute);
     return c->profile->part(c->profile, part, &cost, out);
+}
+
+static double sum_classes(const double s[N_COST_CLASSES]) {
+    double sum = 0;
+    for (int i = 0; i < N_COST_CLASSES; i++) sum += s[i];
+    return sum;
+}
+
+// Gradients are exchanged beside the last backward, and no more of them are under way than compiler/lower/overlap.c lets:
+// a layer's get ready together, so of more some are waited for. Weights are gathered behind it, beside nothing. Other
+// stacks gather them beside the next forward.
+static void find_once(const Costed *c, const SearchChoice *choice, const CostState *state, double share, double compute,
+                      const CostPart *p, Seconds *out) {
+    const CostDevice *device = &c->cluster->device;
+    if (!c->stack.gathers_last) {
+        out->once = cost_exposed_s(device, share, compute, state->step_s);
+        return;
+    }
+    const double under_way = 128 << 20;
+    CostChoice cost = cost_choice(c, choice, 0, 0);
+    double most = fmax(under_way, (double)cost_update_bytes(c->profile, p, &cost, choice->dp));
+    double backward = fmax(compute - sum_classes(p->s[PASS_forward]), 0), exchange = state->step_s - state->gather_s;
+    if (state->exchanged_bytes > most) share *= most / state->exchanged_bytes;
+    out->gather = state->gather_s;
+    out->once = state->gather_s + cost_exposed_s(device, share, backward, exchange);
 }
 
 // Of a microbatch, by kind; `optimizer` and `once` of a step.
@@ -80,7 +105,7 @@ static void find_seconds(const Costed *c, const SearchChoice *choice, int32_t pa
     // Forward gathers once, backward again, and exchanges.
     if (rows > 0) out->forward += out->kind[COSTED_rows] * p->rows_s[PASS_forward] / rows;
     out->forward += out->kind[COSTED_params] / 3;
-    out->once = cost_exposed_s(device, params_share, compute, state.step_s);
+    find_once(c, choice, &state, params_share, compute, p, out);
 }
 
 static double of_microbatch(const Seconds *s) {
@@ -152,7 +177,8 @@ static bool costed_work(const void *user, const SearchChoice *choice, int32_t pa
     backward[WORK_rows] = s.kind[COSTED_rows] - forward[WORK_rows];
     // Forward gathers once, backward again, and exchanges.
     forward[WORK_gather] = backward[WORK_gather] = backward[WORK_exchange] = s.kind[COSTED_params] / 3;
-    out->step_s[WORK_exchange] = s.once;
+    out->step_s[WORK_gather] = s.gather;
+    out->step_s[WORK_exchange] = s.once - s.gather;
     out->step_s[WORK_optimizer] = s.kind[COSTED_optimizer];
     return true;
 }

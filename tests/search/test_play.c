@@ -159,16 +159,23 @@ static void test_kinds(void **state) {
 
 typedef struct Ground { Model *model; CostCluster cluster; CostProfile *costs; Arena *arena; } Ground;
 
-static Ground ground_of(const char *cluster, Routing routing) {
+// `links`: how fast they are, to what the cluster says.
+static Ground ground_with(const char *cluster, double links, const char *experts, Routing routing) {
     Ground g = { .arena = arena_create() };
     Text error = { 0 };
-    g.model = spec_load(MOEC_SOURCE_DIR "/models/tiny.lua", &(SpecOptions){ .routing = routing }, &error);
+    SpecOptions options = { .args = &(SpecArg){ "experts", experts }, .n_args = 1, .routing = routing };
+    g.model = spec_load(MOEC_SOURCE_DIR "/models/tiny.lua", &options, &error);
     if (!g.model) fail_msg("%s", text_cstr(&error));
     if (!spec_load_cluster(cluster, g.arena, &g.cluster, &error)) fail_msg("%s", text_cstr(&error));
     text_finish(&error);
+    g.cluster = cost_cluster_scaled(&g.cluster, 0, links);
     g.costs = profile_create(g.model, &g.cluster);
     if (!g.costs) fail_msg("%s", g.model->diag.message);
     return g;
+}
+
+static Ground ground_of(const char *cluster, Routing routing) {
+    return ground_with(cluster, 1, "8", routing);
 }
 
 static void ground_finish(Ground *g) {
@@ -289,9 +296,22 @@ static void test_against_plans(void **state) {
     ground_finish(&g);
 }
 
+// Where links are slow, too: what is gathered when a step ends, and what of gradients backward does not hide.
+static void test_slow_links(void **state) {
+    (void)state;
+    static const char *const experts[] = { "8", "256" };
+    for (int k = 0; k < COUNT_OF(experts); k++) {
+        Ground g = ground_with("cpux8", 0.01, experts[k], ROUTING_UNIFORM);
+        static const char *const layouts[] = { "dp=2", "dp=4", "pp=2,dp=2" };
+        for (int i = 0; i < COUNT_OF(layouts); i++) compare_plans(&g, layouts[i]);
+        ground_finish(&g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_closed_forms), cmocka_unit_test(test_kinds),
                                         cmocka_unit_test(test_work), cmocka_unit_test(test_held_by_one),
-                                        cmocka_unit_test(test_against_plans) };
+                                        cmocka_unit_test(test_against_plans),
+                                        cmocka_unit_test(test_slow_links) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
