@@ -292,6 +292,14 @@ done:
     return status;
 }
 
+static void say_next(const Place *place, const char *path, Text *out) {
+    int64_t ranks = (int64_t)place->layout.pp * place->layout.dp;
+    text_printf(out, "written  %s; next: ", path);
+    if (place->of_run)
+        text_printf(out, "mpirun -n %lld moec resume %s --layout %s --steps N\n", (long long)ranks, place->source, path);
+    else text_printf(out, "moec plan SPEC --layout %s\n", path);
+}
+
 static Status place_experts(int argc, char **argv, Options *options) {
     Arena *arena = options->arena;
     PlaceArgs args;
@@ -306,8 +314,7 @@ static Status place_experts(int argc, char **argv, Options *options) {
     if (args.out) {
         Status status = write_layout(&place, args.out);
         if (status == OK)
-            text_printf(&text, "written  %s; next: moec %s --layout %s\n", args.out,
-                        place.of_run ? arena_printf(arena, "resume %s", args.source) : "plan SPEC", args.out);
+            say_next(&place, args.out, &text);
         else text_finish(&text);
         TRY(status);
     } else {

@@ -347,9 +347,10 @@ static void leave_room(Hunt *h) {
 static int write_layout(const Hunt *h) {
     Layout layout = hunt_layout(h, &h->found.best[0]);
     Text text = { 0 };
-    text_printf(&text, "-- moec search, for --precision %s and steps of %lld tokens.\n",
-                hunt_precision[h->found.best[0].point.choice.precision],
-                (long long)h->space.sequences * h->model->sequence);
+    const SearchPoint *point = &h->found.best[0].point;
+    text_printf(&text, "-- moec search, for --precision %s and steps of %lld tokens: --microbatches %d.\n",
+                hunt_precision[point->choice.precision], (long long)h->space.sequences * h->model->sequence,
+                point->microbatches);
     layout_print_lua(&layout, h->model->n_layers, &text);
     Status status = file_write_atomic(h->args->out, text_cstr(&text), text.bytes);
     text_finish(&text);
@@ -390,6 +391,11 @@ static int show_all(Hunt *h) {
     }
     if (h->args->layout) hunt_why_not(h, &out);
     print_out(&out);
+    if (h->found.n && !result) {
+        hunt_next(h, &out);
+        fputs(text_cstr(&out), stdout); // a terminal's own folds leave commands whole
+        text_finish(&out);
+    }
     return result ? result : interrupted && !h->found.n ? 128 + SIGINT : 0;
 }
 

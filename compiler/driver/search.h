@@ -72,6 +72,8 @@ double hunt_tokens_per_s(const Hunt *h, double step_s); // of a device
 void hunt_show(const Hunt *h, Text *out);
 // Plans of the fullest stages of listed layouts beside what was predicted.
 void hunt_confirm(Hunt *h, Text *out);
+// The commands that take what -o has written, with all that a layout does not say; or how to have it written.
+void hunt_next(const Hunt *h, Text *out);
 // Bytes of the first's fullest stage, the fullest by prediction: by its plan less predicted. 0: it fits, or has no plan.
 double hunt_short(Hunt *h);
 

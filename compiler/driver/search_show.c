@@ -95,7 +95,7 @@ static void show_count(const char *label, const SearchCount *count, int64_t poin
 static void show_certificate(const Hunt *h, Text *out) {
     const SearchCertificate *c = &h->found.certificate;
     text_add(out, "\ncertificate\n");
-    show_count("exist", &c->layouts, c->points, "", out);
+    show_count("exist", &c->layouts, c->points, ", each with all cuts into stages and recomputes", out);
     show_count("no memory", &c->cut_memory, c->points_memory, " cannot fit", out);
     show_count("bound", &c->cut_bound, c->points_bound, " cannot be among the best 64", out);
     show_count("decided", &c->decided, c->points_decided, " by their exact best", out);
@@ -303,4 +303,61 @@ void hunt_confirm(Hunt *h, Text *out) {
         if (i && h->model->n_layers * (i + 1) > MOST_LAYERS) break;
         confirm_stage(h, i, fullest_stage(&h->found.best[i]), out);
     }
+}
+
+/* What comes next --------------------------------------------------------------------------------------------- */
+
+// As a word of a command: in quotes if a shell would read more into it.
+static void add_word(Text *out, const char *word) {
+    bool plain = *word && !word[strcspn(word, " \t\n\"'\\$`*?[]{}()<>|&;!#~")];
+    text_add(out, " ");
+    if (!plain) text_add(out, "'");
+    for (; *word; word++) {
+        if (*word == '\'') text_add(out, "'\\''");
+        else text_add_n(out, word, 1);
+    }
+    if (!plain) text_add(out, "'");
+}
+
+static void add_pair(const Hunt *h, const char *flag, const SpecArg *arg, Text *out) {
+    text_add(out, flag);
+    add_word(out, arena_printf(h->arena, "%s=%s", arg->key, arg->value));
+}
+
+// The model, the layout and what it was found for.
+static void add_command(const Hunt *h, const char *command, Text *out) {
+    const SpecOptions *spec = &h->args->spec_options;
+    static const char *const routings[] = { NULL, "uniform", "random" };
+    text_printf(out, "moec %s", command);
+    add_word(out, h->args->spec);
+    for (int i = 0; i < spec->n_args; i++) add_pair(h, "", &spec->args[i], out);
+    for (int i = 0; i < spec->n_sets; i++) add_pair(h, " --set", &spec->sets[i], out);
+    if (routings[spec->routing]) text_printf(out, " --routing %s", routings[spec->routing]);
+    text_add(out, " --layout");
+    add_word(out, h->args->out);
+    text_printf(out, " --precision %s", hunt_precision[h->found.best[0].point.choice.precision]);
+}
+
+void hunt_next(const Hunt *h, Text *out) {
+    const SearchPoint *point = &h->found.best[0].point;
+    const char *arch = h->at.cluster.device.arch;
+    bool gpu = strcmp(arch, "cpu"), plans = point->choice.precision != PRECISION_MXFP8;
+    if (!h->args->out) {
+        text_add(out, "\nnext: -o FILE.lua writes the first, and says what takes it\n");
+        return;
+    }
+    text_printf(out, "\nwritten %s; next\n  ", h->args->out);
+    add_command(h, "simulate", out);
+    text_add(out, " --cluster");
+    add_word(out, h->args->cluster);
+    text_printf(out, " --microbatches %d%s\n", point->microbatches, plans ? "" : " --quick");
+    if (!plans) return;
+    text_add(out, "  ");
+    add_command(h, "plan", out);
+    if (gpu) text_printf(out, " --target cuda:%s", arch);
+    text_printf(out, " --microbatches %d\n  ", point->microbatches);
+    if (h->space.ranks > 1) text_printf(out, "mpirun -n %lld ", (long long)h->space.ranks);
+    add_command(h, "train", out);
+    text_printf(out, "%s --batch %lld --data FILE --out RUN\n", gpu ? " --device cuda" : "",
+                (long long)h->space.sequences * h->model->sequence);
 }

@@ -128,7 +128,7 @@ static void say_plain(Hunt *h, Text *out) {
 void hunt_neighbours(Hunt *h, Text *out) {
     static const char *const params[] = { "resident", "fsdp" }, *const transports[] = { "rows", "blocks" };
     SearchPoint p = h->found.best[0].point;
-    text_add(out, "\none step away, its stages and recomputes the best there\n");
+    text_add(out, "\none step away, by the formula, with the best stages and recomputes there\n");
     each_factor(h, "pp", p.choice.pp, &p.choice.pp, &p, true, out);
     each_factor(h, "ep", p.choice.ep, &p.choice.ep, &p, false, out);
     each_factor(h, "microbatch", p.choice.microbatch, &p.choice.microbatch, &p, false, out);
@@ -221,12 +221,12 @@ static void say_bound_by(const Hunt *h, double more_s, double gibs, Text *out) {
     double change = more_s / fastest(h)->step_s - 1; // as say_changed rounds it
     if (change <= -5e-4) text_printf(out, "  memory binds: %g GiB more make the best %.1f %% faster\n", gibs, -100 * change);
     else text_printf(out, "  memory does not bind: with %g GiB more the best stays as fast\n", gibs);
-    text_printf(out, "  beside computing, most goes to %s, %.1f %% of the step\n", costed_kind_name[most],
+    text_printf(out, "  beside compute, most goes to %s, %.1f %% of the step\n", costed_kind_name[most],
                 100 * step.seconds[most] / best->step_s);
 }
 
 void hunt_binding(Hunt *h, Text *out) {
-    text_add(out, "\nother machines and loads: what the first of the best 64 would take there, and which it is\n");
+    text_add(out, "\nother machines and loads, by the formula: how much longer the best step is, and which is best\n");
     double step = h->memory > 64 * 0x1p30 ? 10 : round(gib(h->memory) / 8 * 10) / 10; // GiB
     double more = say_memory(h, step, out);
     say_memory(h, -step, out);

@@ -33,11 +33,12 @@ typedef struct Costed {
 // ERR_ARGUMENT: more layers or kinds of them than a search takes.
 Status costed_start(Costed *costed, SearchProfile *out);
 
-// Where the seconds of a layout's step go, on the rank that decides them; they add up to step_s.
+// Where the seconds of a layout's step go, on the rank that decides them, in the words of runtime/plan/timeline.h;
+// they add up to step_s.
 #define COSTED_KINDS(X)                                                                            \
-    X(dense, "dense products") X(experts, "experts' products") X(attention, "attention")           \
-    X(memory, "rows and moves") X(again, "computed again") X(rows, "rows between ranks, exposed")  \
-    X(params, "weights and gradients, exposed") X(sends, "between stages") X(bubble, "waiting for stages") \
+    X(dense, "dense GEMM") X(experts, "expert GEMM") X(attention, "attention")                     \
+    X(memory, "memory-bound") X(again, "computed again") X(rows, "rows to experts, exposed")       \
+    X(params, "gather and exchange, exposed") X(sends, "between stages") X(bubble, "bubble")       \
     X(imbalance, "imbalance") X(optimizer, "optimizer")
 typedef enum CostedKind {
 #define X(name, text) COSTED_##name,

@@ -15,13 +15,25 @@ unset COLUMNS
 search() { "$moec" search models/tiny.lua --cluster cpux4 --tokens 8192 "$@"; }
 search --layout pp=2,dp=2 -o "$work/best.lua" >"$work/a" 2>"$work/error" || fail "search: $(cat "$work/error")"
 search --layout pp=2,dp=2 >"$work/b" 2>/dev/null || fail "search again"
-cmp -s <(sed 's/; found in [0-9.]* s$//' "$work/a") <(sed 's/; found in [0-9.]* s$//' "$work/b") || fail "two searches differ"
+told() { sed 's/; found in [0-9.]* s$//; /^written /,$d; /^next: /d' "$1"; }
+cmp -s <(told "$work/a") <(told "$work/b") || fail "two searches differ"
 for part in "on 4 x CPU core" "certificate" "no layout is faster than" "one step away" "other machines and loads" \
             "why not pp=2,dp=2" "lowered: bytes" "memory of a device of each stage"; do
     expect "$work/a" "$part"
 done
 "$moec" plan models/tiny.lua --layout "$work/best.lua" --target cpu >"$work/plan" 2>"$work/error" ||
     fail "moec plan does not take the layout: $(cat "$work/error")"
+
+# What comes next is said whole: these commands take the file, and have the step that was searched.
+search experts=32 --set 'layers.*.ffn.router.balance_loss=0' --brief -o "$work/next.lua" >"$work/c" 2>&1 || fail "search of 32 experts"
+expect "$work/c" "mpirun -n 4 moec train models/tiny.lua experts=32"
+expect "$work/c" " --batch 8192 --data FILE --out RUN"
+sed -nE 's|^  moec (simulate .*)|"$moec" \1 \|\| exit|p; s|^  moec (plan .*)|"$moec" \1 >"$work/plan"|p' "$work/c" >"$work/next.sh"
+[[ $(wc -l <"$work/next.sh") == 2 ]] || fail "two commands: $(cat "$work/c")"
+moec=$moec work=$work bash "$work/next.sh" >"$work/d" 2>&1 || fail "a command that is next: $(cat "$work/next.sh" "$work/d")"
+expect "$work/d" " 8192 tokens, "
+expect "$work/best.lua" "-- moec search, for --precision fp32 and steps of 8192 tokens: --microbatches "
+expect "$work/b" "next: -o FILE.lua writes the first"
 
 search --brief --memory-of megatron >"$work/c" 2>&1 || fail "search with another stack's memory"
 expect "$work/c" "memory as megatron accounts for it"

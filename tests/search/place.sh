@@ -93,6 +93,7 @@ ranks 2 "$moec" train "$work/mini.lua" --data README.md --held-out 2000 --batch 
     --clip 1e9 --layout dp=2,ep=2 --steps 3 --out "$work/stay" >"$work/log" 2>&1 || { cat "$work/log"; fail train; }
 cp -r "$work/stay" "$work/move"
 "$moec" place "$work/move" --bytes-per-s 1e9 -o "$work/moved.lua" >"$work/out"
+has "$work/out" "next: mpirun -n 2 moec resume $work/move --layout $work/moved.lua --steps N"
 has "$work/out" "now as the run has them" "steps 1 to 3, 3 of them" "step by step" "later steps" " of weights and moments, " ": pays after "
 "$moec" place "$work/move" --cluster cpux2 >"$work/cluster"
 has "$work/cluster" " FLOP/s" ": pays after "
