@@ -232,6 +232,7 @@ function m.link(fields) end
 ---@field attention_back? block|function|boolean|curve.fields|false of its backward
 ---@field attention_narrow? number|block|function|boolean|figure.fields of heads of 128, time that all widths take, over time that grows with it [1]
 ---@field attention_block? number|block|function|boolean|figure.fields n keys reach n / (n + block) of the curve; 0: the curve has it [128]
+---@field sharing? number|block|function|boolean|figure.fields how much faster it is while others that share its cores wait [1]
 ---@field contention? number|block|function|boolean|figure.fields how much slower compute is beside communication [1.2]
 ---@field source? string|false where its plain numbers are from
 ---@param fields? device.fields

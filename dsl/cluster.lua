@@ -78,6 +78,7 @@ m.device = m.define("device", {
   { "attention_narrow", "number|figure", 1,
     doc = "of heads of 128, time that all widths take, over time that grows with it" },
   { "attention_block", "number|figure", 128, doc = "n keys reach n / (n + block) of the curve; 0: the curve has it" },
+  { "sharing", "number|figure", 1, doc = "how much faster it is while others that share its cores wait" },
   { "contention", "number|figure", 1.2, doc = "how much slower compute is beside communication" },
   { "source", "string", false, doc = "where its plain numbers are from" },
 }, describes)

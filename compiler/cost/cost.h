@@ -86,6 +86,7 @@ typedef struct CostDevice {
     CostCurve attention[2];   // forward, backward: share of the peak by sequence length, heads of 128
     double attention_narrow;  // of their time, what does not grow with the width of heads, over what does
     double attention_block;   // keys of a block: a sequence of n reaches n / (n + block) of the curve; 0: the curve has it
+    double sharing;           // how much faster it is while others that share its cores wait; 1: it has its own
     double contention;        // how much slower compute runs beside communication, 1.1 .. 1.3
     uint8_t evidence[4];      // of bytes_per_s, launch_s, stream .. adam, contention
 } CostDevice;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `moec calibrate`: measures the machine at hand and writes it as a file that --cluster takes. Under a launcher
 // the ranks measure the device together, as they will share it, and then what lies between them.
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -107,6 +108,7 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
     bool cpu = !strcmp(d->arch, "cpu"); // of a GPU it is taken to be as usual
     text_printf(out, cpu ? "    sustained = known(%.3f), overlap = known(%.2f)," : "    sustained = known(%.3f), overlap = %.2f,",
                 d->sustained, d->overlap);
+    if (d->sharing > 1) text_printf(out, " sharing = known(%.2f),", d->sharing);
     text_printf(out, " contention = %.2f, reserved = %d,\n    source = \"moec calibrate; plain numbers are not measured\",\n",
                 d->contention, cpu ? 64 << 20 : 1 << 30);
     add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
@@ -157,6 +159,7 @@ static void show(const CostDevice *d, const CostLink *link) {
         printf("  attention  %.0f to %.0f %% of the peak at lengths %.0f to %.0f, backward %.0f to %.0f %%\n",
                100 * at[0].y[0], 100 * at[0].y[at[0].n - 1], at[0].x[0], at[0].x[at[0].n - 1], 100 * at[1].y[0],
                100 * at[1].y[at[1].n - 1]);
+    if (d->sharing > 1) printf("  cores      shared: %.2f times as fast while the other ranks wait\n", d->sharing);
     if (link->size <= 1) return;
     printf("  ranks      %d: up to %.4g GB/s, %.1f us; rows %.4g GB/s out, %.4g back\n", link->size,
            link->bytes_per_s / 1e9, link->latency_s * 1e6, link->row_bytes_per_s[0] / 1e9,
@@ -197,13 +200,29 @@ static void clear_line(const Calibrate *c) {
     if (isatty(2) && c->comm->rank == 0) fprintf(stderr, "\r%40s\r", "");
 }
 
+// Ranks that share cores: what one has of them while the others wait.
+static Status measure_sharing(Calibrate *c, const MeasureOptions *options, Arena *arena, CostDevice *device) {
+    const CostMatmul *fp32 = &device->matmul[PRECISION_FP32];
+    double rate = 0;
+    Status status = OK;
+    if (!options->crowded) return OK;
+    TRY(c->comm->api->barrier(c->comm, GROUP_dp));
+    if (c->comm->rank == 0) status = measure_products(options, arena, &rate);
+    TRY(comm_agree(c->comm, status));
+    if (c->comm->rank == 0 && fp32->flop_per_s > 0)
+        device->sharing = fmin(fmax(rate / (fp32->flop_per_s * fp32->reach), 1), c->comm->n_ranks);
+    return OK;
+}
+
 // Of the device alone as soon as it is known, so that an interruption leaves that; of less, only what is printed. What was
 // measured is printed where the file cannot be written, too.
 static Status calibrate(Calibrate *c, Arena *arena) {
     int ranks = c->comm->n_ranks;
     if (!c->threads && ranks > 1) c->threads = (int)max_i64(sysconf(_SC_NPROCESSORS_ONLN) / ranks, 1);
     MeasureOptions options = { .device = c->device, .threads = c->threads, .seconds = c->seconds,
-                               .alone = ranks == 1 && c->threads == 1, .pulse = pulse, .user = c };
+                               .alone = ranks == 1 && c->threads == 1,
+                               .crowded = (long)ranks * max_i64(c->threads, 1) > sysconf(_SC_NPROCESSORS_ONLN),
+                               .pulse = pulse, .user = c };
     CostDevice device = { 0 };
     CostLink link = { .size = 1 };
     bool written = false;
@@ -214,6 +233,7 @@ static Status calibrate(Calibrate *c, Arena *arena) {
     if (known) written = (status = write_file(c, &device, &link)) == OK;
     if (written && ranks > 1) {
         status = measure_link(c->comm, &options, &link);
+        if (status == OK) status = measure_sharing(c, &options, arena, &device);
         if (status == OK) written = (status = write_file(c, &device, &link)) == OK;
         else link = (CostLink){ .size = 1 };
     }

@@ -300,8 +300,8 @@ static Status run(Simulation *s) {
     s->load = find_load(s);
     TRY(sim_stages(s->plans, s->n, "step", s->seconds, s->arena, &s->ops));
     s->picture = sim_picture(s->ops, s->n, s->arena);
-    SimOptions options = { .contention = s->cluster.device.contention, .load = s->load, .span = sim_picture_span,
-                           .user = &s->picture };
+    SimOptions options = { .contention = s->cluster.device.contention, .load = s->load,
+                           .sharing = s->cluster.device.sharing, .span = sim_picture_span, .user = &s->picture };
     TRY(simulate(s->ops, s->n, &options, s->arena, &s->sim));
     TRY(print_step(s));
     if (s->times) print_comparison(s);

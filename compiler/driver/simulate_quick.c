@@ -63,7 +63,7 @@ static Status run(Quick *q, const CostProfile *profile) {
     find_fullest(q, &costed, &layout);
     TRY(search_stages(&costs, &layout, q->arena, &stages));
     q->picture = sim_picture(stages, q->layout.pp, q->arena);
-    SimOptions options = { .posted = true, .span = sim_picture_span, .user = &q->picture };
+    SimOptions options = { .posted = true, .sharing = costs.sharing, .span = sim_picture_span, .user = &q->picture };
     return simulate(stages, q->layout.pp, &options, q->arena, &q->sim);
 }
 

@@ -30,12 +30,35 @@ static double fill_work(const Search *s, const Table *t, const SearchPoint *poin
     return fills / v + talk;
 }
 
+// Ranks that share cores: none is faster than alone, and all together work as long as they would apart.
+static void fill_sharing(Weights *w, const Search *s, const Table *t, const SearchPoint *point) {
+    int32_t classes = s->profile.n_classes;
+    w->sharing = fmax(s->profile.sharing, 1);
+    w->even = 0;
+    for (int32_t i = 0; i < classes + 2 && w->sharing > 1; i++) {
+        const SearchLayer *layer = &t->parts[i];
+        double busy = point->microbatches * layer->seconds[i < classes ? t->base[i] : 0] + layer->step_s;
+        w->even += busy * (i < classes ? s->per_class[i] : 1) / point->choice.pp;
+    }
+}
+
+double weights_step_s(const Weights *w, double seconds, double extra) {
+    if (w->sharing <= 1) return seconds;
+    return fmax(seconds / w->sharing, w->even + w->point.microbatches * extra / w->point.choice.pp);
+}
+
+double weights_most_s(const Weights *w, double limit) {
+    return w->sharing <= 1 ? limit : limit * w->sharing * (1 + 1e-12); // for rounding
+}
+
 double bound_without_memory(const Search *s, const Table *t, const SearchPoint *point) {
     int32_t classes = s->profile.n_classes;
     double work[SEARCH_MOST_CLASSES + 2], all = 0;
     double constant = fill_work(s, t, point, work);
     for (int32_t i = 0; i < classes + 2; i++) all += work[i] * (i < classes ? s->per_class[i] : 1);
-    return all / point->choice.pp + constant;
+    Weights w = { .point = *point };
+    fill_sharing(&w, s, t, point);
+    return weights_step_s(&w, all / point->choice.pp + constant, 0);
 }
 
 // What layers keep on a virtual stage, and the best rate at which recomputation of any saves that.
@@ -95,6 +118,7 @@ void weights_fill(Weights *w, const Search *s, const Table *t, const SearchPoint
                     .slope = point->microbatches - 1.0 / point->chunks,
                     .memory = memory - t->rest.fixed_bytes };
     w->constant = fill_work(s, t, point, w->work);
+    fill_sharing(w, s, t, point);
     fill_flights(w, arena);
     double **sums[] = { &w->sum_work, &w->sum_state, &w->sum_saved, &w->sum_least };
     for (int i = 0; i < COUNT_OF(sums); i++) *sums[i] = ARENA_ARRAY(arena, double, n + 1);
@@ -217,6 +241,6 @@ static double bound_interleaved(const Weights *w) {
 }
 
 double bound_tight(const Weights *w, double limit) {
-    double most = limit - w->constant;
-    return (w->point.chunks > 1 ? bound_interleaved(w) : bound_plain(w, most)) + w->constant;
+    double most = weights_most_s(w, limit) - w->constant;
+    return weights_step_s(w, (w->point.chunks > 1 ? bound_interleaved(w) : bound_plain(w, most)) + w->constant, 0);
 }

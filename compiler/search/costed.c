@@ -221,7 +221,7 @@ Status costed_start(Costed *c, SearchProfile *out) {
     for (int32_t i = 0; i < p->n_layers; i++) c->class_of[i] = (uint8_t)p->class_of[i];
     c->experts[0] = (int32_t)p->experts;
     *out = (SearchProfile){ .n_layers = p->n_layers, .n_classes = p->n_classes, .class_of = c->class_of,
-                            .capacity = p->capacity,
+                            .capacity = p->capacity, .sharing = c->cluster->device.sharing,
                             .experts = c->experts, .n_experts = p->experts > 0, .part = costed_part,
                             .rest = costed_rest, .work = costed_work, .user = c };
     return OK;
@@ -291,6 +291,9 @@ void costed_step(const Costed *c, const SearchLayout *l, CostedStep *out) {
             out->seconds[i] = 2.0 * (p->choice.pp - 1) * rest.send_s + (p->choice.pp > 1 ? m * v * rest.sent_s : 0);
         left -= out->seconds[i];
     }
+    // Where ranks share cores, all of it is faster while others wait.
+    double faster = left < 0 && c->cluster->device.sharing > 1 ? l->step_s / (l->step_s - left) : 1;
+    for (int i = 0; i < N_COSTED_KINDS && faster < 1; i++) out->seconds[i] *= faster;
     out->seconds[COSTED_bubble] = fmax(0, left);
     arena_destroy(arena);
 }

@@ -196,7 +196,7 @@ Status search_stages(const SearchProfile *profile, const SearchLayout *layout, A
 
 // Of so many microbatches; NAN: the simulator refuses.
 static double play(const Play *p, int32_t microbatches) {
-    SimOptions options = { .posted = true };
+    SimOptions options = { .posted = true, .sharing = p->profile->sharing };
     Sim sim;
     if (simulate(make_stages(p, microbatches), p->order.pp, &options, p->arena, &sim) != OK) return NAN;
     return (double)sim.step_ps * 1e-12;

@@ -143,6 +143,7 @@ struct Weights {
     double slope;                       // of extra seconds in a rank's time: m - 1 / v
     double work[SEARCH_MOST_CLASSES + 2]; // m t - fill / v + step, with the fastest recompute
     double constant;                    // fill of all / v and what talk adds
+    double sharing, even;               // SearchProfile.sharing, at least 1; mean work of a rank, with the fastest recompute
     double *sum_work, *sum_state, *sum_saved, *sum_least; // [n_layers + 1] of the first so many layers
     const Flight *flights;              // [pp * chunks], by virtual stage
     const double *rates;                // [the same]: most bytes that a second of recomputation saves
@@ -153,6 +154,10 @@ struct Weights {
 // Arrays live in `arena`.
 void weights_fill(Weights *w, const Search *s, const Table *table, const SearchPoint *point, double memory,
                   Arena *arena);
+// What a step takes in which the slowest rank and all waits take `seconds`, and layers `extra` seconds of a microbatch
+// more than with the fastest recomputes; and the most of these seconds with which it takes less than `limit`.
+double weights_step_s(const Weights *w, double seconds, double extra);
+double weights_most_s(const Weights *w, double limit);
 double bound_without_memory(const Search *s, const Table *table, const SearchPoint *point);
 // INFINITY: no layout fits. What is not below `limit` is not made exact: then some bound from there on.
 double bound_tight(const Weights *w, double limit);

@@ -11,6 +11,7 @@
 //   T = max over ranks of (m * sum t + sum step - sum fill / v + m * v * sent)  +  (sum of all fill) / v
 //       + 2 (pp - 1) * send
 //
+// (where ranks share cores, SearchProfile.sharing, the larger of T / sharing and the mean over ranks of m * sum t + sum step)
 // with m microbatches, v virtual stages a rank; every rank works m times and, beside that, waits while one
 // microbatch passes the others. With v = 1 and 1f1b that is the known sum(t) + (m - 1) max(t).
 // Memory of a rank: fixed + state of its layers + in flight * saved + what crosses stages + the largest transient, or
@@ -95,6 +96,7 @@ typedef struct SearchProfile {
     const int32_t *experts;        // numbers of experts that ep divides
     int32_t n_experts;             // 0: no layer has experts
     double capacity;               // what the spec says; INFINITY: no row is dropped
+    double sharing;                // CostDevice.sharing; below 1: 1
     // False: the choice is impossible. A pure function of its arguments; none of it negative.
     bool (*part)(const void *user, const SearchChoice *choice, int32_t part, SearchLayer *out);
     bool (*rest)(const void *user, const SearchChoice *choice, SearchRest *out);

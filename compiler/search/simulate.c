@@ -3,6 +3,7 @@
 // messages and meetings, each of which has its time as soon as both ends have come to it; so the order in
 // which stages are asked does not show, and no queue of events is needed.
 #include <math.h>
+#include <stdlib.h>
 
 #include "compiler/search/simulate.h"
 
@@ -26,7 +27,13 @@ typedef struct Transfer { // begun, not waited for
 
 typedef struct Sent { uint32_t channel, message; } Sent;
 
+// Where ranks share cores: when one begins or ends to wait for other stages, and how time passes because of it.
+typedef struct Idle { int64_t at; bool ends; } Idle;
+typedef struct ClockPoint { int64_t at; double passed, speed; } ClockPoint; // speed from there on
+typedef struct Clock { ClockPoint *points; uint32_t n; } Clock;
+
 typedef struct Rank {
+    struct World *world;
     const SimStage *stage;
     const bool *last_row;
     int64_t now, behind;      // behind: that much later is the busiest rank
@@ -43,6 +50,9 @@ typedef struct World {
     double slower;            // contention - 1
     Rank *ranks; int32_t n;
     Channel *channels;        // [from][to][lane]
+    const Clock *clock;       // NULL: as ranks that are never faster
+    bool watched;             // for which idle is filled
+    Idle *idle; uint32_t n_idle, cap_idle;
     Arena *arena;
 } World;
 
@@ -56,14 +66,37 @@ static int32_t stage_number(const World *w, const Rank *r) {
     return (int32_t)(r - w->ranks);
 }
 
+// What time it is at `ps` of ranks that are never faster.
+static int64_t time_at(const World *w, int64_t ps) {
+    if (!w->clock) return ps;
+    uint32_t low = 0, high = w->clock->n; // the last point not behind it
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (w->clock->points[middle].at <= ps) low = middle;
+        else high = middle;
+    }
+    const ClockPoint *p = &w->clock->points[low];
+    return (int64_t)(p->passed + (double)(ps - p->at) / p->speed + 0.5);
+}
+
+static int64_t passed_ps(const World *w, int64_t begin, int64_t end) {
+    return time_at(w, end) - time_at(w, begin);
+}
+
 static void tell(const World *w, const Rank *r, int32_t op, int64_t begin, int64_t end) {
-    if (w->options->span) w->options->span(w->options->user, stage_number(w, r), r->row, op, begin, end);
+    if (!w->options->span) return;
+    w->options->span(w->options->user, stage_number(w, r), r->row, op, time_at(w, begin), time_at(w, end));
 }
 
 // The rank waits until `until`, which counts as `kind`.
 static void wait_until(Rank *r, int64_t until, int kind) {
+    World *w = r->world;
     if (until <= r->now) return;
-    r->kind_ps[kind] += until - r->now;
+    if (w->watched && kind == SIM_BUBBLE) {
+        *ARENA_PUSH(w->arena, w->idle, w->n_idle, w->cap_idle) = (Idle){ r->now, false };
+        *ARENA_PUSH(w->arena, w->idle, w->n_idle, w->cap_idle) = (Idle){ until, true };
+    }
+    r->kind_ps[kind] += passed_ps(w, r->now, until);
     r->now = until;
 }
 
@@ -96,8 +129,9 @@ static void compute(const World *w, Rank *r, const SimOp *op, int32_t number) {
     int64_t beside = until > begin ? until - begin : 0, slowed = op->ps + part_ps(op->ps, w->slower);
     // In `beside` fits beside / (1 + slower) of the work.
     if (slowed > beside) slowed = op->ps + beside - part_ps(beside, 1 / (1 + w->slower));
-    r->kind_ps[op->work] += op->ps;
-    r->busy_ps += op->ps;
+    int64_t passed = passed_ps(w, r->now, r->now + op->ps);
+    r->kind_ps[op->work] += passed;
+    r->busy_ps += passed;
     r->now += op->ps;
     wait_until(r, begin + slowed, kind);
     r->behind += uneven_ps(w, r, op, number);
@@ -115,7 +149,7 @@ static void cross(const World *w, Rank *r, const SimOp *op, int32_t number) {
     bool moves = op->work != WORK_barrier; // whose messages are too short to wait for others, or to be waited for
     catch_up(r);
     if (moves) wait_until(r, r->link_free[op->link], op->work);
-    if (moves) r->link_ps[op->link] += op->ps;
+    if (moves) r->link_ps[op->link] += passed_ps(w, r->now, r->now + op->ps);
     wait_until(r, r->now + op->ps, op->work);
     wait_until(r, r->now + uneven_ps(w, r, op, number), SIM_IMBALANCE);
     if (moves) r->link_free[op->link] = r->now;
@@ -127,7 +161,7 @@ static void start(const World *w, Rank *r, const SimOp *op, int32_t number) {
     int64_t end = begin + r->behind + op->ps;
     *ARENA_PUSH(w->arena, r->transfers, r->n_transfers, r->cap_transfers) = (Transfer){ number, end, r->behind };
     r->link_free[op->link] = end;
-    r->link_ps[op->link] += op->ps;
+    r->link_ps[op->link] += passed_ps(w, end - op->ps, end);
     tell(w, r, number, begin, end);
 }
 
@@ -313,7 +347,8 @@ static void set_up(World *w, const SimStage *stages, Sim *out) {
     w->ranks = ARENA_ARRAY(w->arena, Rank, w->n);
     w->channels = ARENA_ARRAY(w->arena, Channel, (size_t)w->n * (size_t)w->n * N_LANES);
     for (int32_t s = 0; s < w->n; s++)
-        w->ranks[s] = (Rank){ .stage = &stages[s],
+        w->ranks[s] = (Rank){ .world = w,
+                              .stage = &stages[s],
                               .last_row = last_rows(&stages[s], w->arena),
                               .kind_ps = out->stage_ps[s],
                               .link_ps = out->link_ps[s] };
@@ -329,16 +364,18 @@ static void end_transfers(Rank *r) {
 }
 
 static Status conclude(World *w, Sim *out) {
+    int64_t last = 0;
     for (int32_t s = 0; s < w->n; s++) {
         if (!has_ended(&w->ranks[s]) || w->ranks[s].n_sent) return refuse(w, &w->ranks[s]);
         end_transfers(&w->ranks[s]);
         catch_up(&w->ranks[s]);
-        out->step_ps = max_i64(out->step_ps, w->ranks[s].now);
+        last = max_i64(last, w->ranks[s].now);
     }
     for (int32_t s = 0; s < w->n; s++) {
-        wait_until(&w->ranks[s], out->step_ps, SIM_BUBBLE);
+        wait_until(&w->ranks[s], last, SIM_BUBBLE);
         out->busy_ps[s] = w->ranks[s].busy_ps;
     }
+    out->step_ps = time_at(w, last);
     return OK;
 }
 
@@ -360,19 +397,61 @@ static Status check_length(const SimStage *stages, int32_t n, const SimOptions *
                                   "  hint: fewer tokens, or a faster machine", seconds / 86400, SIM_LONGEST_S / 86400);
 }
 
-Status simulate(const SimStage *stages, int32_t n, const SimOptions *options, Arena *arena, Sim *out) {
+/* Shared cores --------------------------------------------------------------------------------- */
+
+static int by_time(const void *left, const void *right) {
+    const Idle *a = left, *b = right;
+    return (a->at > b->at) - (a->at < b->at);
+}
+
+// All ranks that work at a moment are equally fast, so they do what they would if none were ever faster, in the same order;
+// only time passes faster, as many times as there are ranks for one that works, up to `sharing`.
+static void fill_clock(World *w, double sharing, Clock *clock) {
+    int32_t busy = w->n;
+    qsort(w->idle, w->n_idle, sizeof *w->idle, by_time);
+    clock->points = ARENA_ARRAY(w->arena, ClockPoint, w->n_idle + 1);
+    clock->points[0] = (ClockPoint){ .speed = 1 };
+    clock->n = 1;
+    for (uint32_t i = 0; i < w->n_idle; i++) {
+        ClockPoint *last = &clock->points[clock->n - 1];
+        int64_t since = w->idle[i].at - last->at;
+        if (since > 0) {
+            last[1] = (ClockPoint){ w->idle[i].at, last->passed + (double)since / last->speed, 1 };
+            last = &clock->points[clock->n++];
+        }
+        busy += w->idle[i].ends ? 1 : -1;
+        last->speed = busy > 0 ? fmin(sharing, (double)w->n / busy) : sharing;
+    }
+}
+
+static Status run(World *w, const SimStage *stages, Sim *out) {
     *out = (Sim){ 0 };
-    TRY(check_length(stages, n, options));
-    World w = { .options = options, .n = n, .arena = arena };
-    if (options->contention > 1) w.slower = options->contention - 1;
-    set_up(&w, stages, out);
+    set_up(w, stages, out);
     for (bool any = true; any;) {
         any = false;
-        for (int32_t s = 0; s < n; s++)
-            while (go_on(&w, &w.ranks[s])) any = true;
-        any |= meet(&w);
+        for (int32_t s = 0; s < w->n; s++)
+            while (go_on(w, &w->ranks[s])) any = true;
+        any |= meet(w);
     }
-    return conclude(&w, out);
+    return conclude(w, out);
+}
+
+Status simulate(const SimStage *stages, int32_t n, const SimOptions *options, Arena *arena, Sim *out) {
+    World w = { .options = options, .n = n, .arena = arena };
+    *out = (Sim){ 0 };
+    TRY(check_length(stages, n, options));
+    if (options->contention > 1) w.slower = options->contention - 1;
+    if (!(options->sharing > 1)) return run(&w, stages, out);
+    SimOptions quiet = *options;
+    quiet.span = NULL;
+    World first = w;
+    first.options = &quiet;
+    first.watched = true;
+    TRY(run(&first, stages, out));
+    Clock clock = { 0 };
+    fill_clock(&first, options->sharing, &clock);
+    w.clock = &clock;
+    return run(&w, stages, out);
 }
 
 double sim_share_s(const Sim *sim, int kind) {

@@ -18,6 +18,9 @@
 // Uneven loads. What is `uneven` takes `load` times as long on the busiest rank of the group as on the mean one,
 // which this one is. Until the next crossing the busy one falls behind; there all wait for it, and that is the
 // waterfall's imbalance. So a step takes the sum of the largest, not the largest sum.
+//
+// Ranks that share cores (`sharing` above 1) are faster while others wait for another stage: as many times as there are
+// stages for one that does not, up to `sharing`.
 #ifndef MOEC_SIMULATE_H
 #define MOEC_SIMULATE_H
 
@@ -52,6 +55,7 @@ typedef struct SimStage {
 
 typedef struct SimOptions {
     double contention;     // 1 or more; 0: 1
+    double sharing;        // ranks share cores: how much faster one is while the others wait (CostDevice); 0: 1
     bool posted;           // receives are posted ahead of their instruction
     double load;           // busiest rank over mean; 0: 1
     // The same of one row and op; NULL: `load` everywhere.

@@ -24,7 +24,7 @@ typedef struct Job {
     Arena *arena;
     Frontiers **frontiers;          // made when first needed; in zero bubble by stage, else one
     int32_t pp, v, n_layers, longest; // longest: most layers of a stage, so that others have one
-    double most;                    // of a rank, to be better than the limit
+    double limit, most;             // seconds of a step; of a rank, to be better
     double *extra;                  // [pp][n_layers][longest]: of layers from .. from + length; NAN: not asked
 } Job;
 
@@ -273,7 +273,7 @@ static bool cut(Job *j, double cap, bool by_most, int32_t *stages, Cell *out) {
 }
 
 static double seconds_of(const Job *j, double most, double sum) {
-    return most + j->w->constant + sum / j->v;
+    return weights_step_s(j->w, most + j->w->constant + sum / j->v, sum);
 }
 
 static bool best_plain(Job *j, int32_t *stages, double *seconds) {
@@ -308,7 +308,7 @@ static void fill_runs(const Job *j, int32_t stage, const int32_t *stages, Run *r
 
 // Seconds of a split; INFINITY: it does not fit or takes `limit` seconds or more.
 static double time_split(Job *j, const int32_t *stages, double limit) {
-    double most = 0, sum = 0, cap = limit - j->w->constant;
+    double most = 0, sum = 0, cap = weights_most_s(j->w, limit) - j->w->constant;
     if (!(bound_split(j->w, stages) < cap)) return INFINITY;
     for (int32_t stage = 0; stage < j->pp; stage++) {
         Run runs[SEARCH_MOST_CHUNKS];
@@ -331,7 +331,7 @@ static bool best_interleaved(Job *j, int32_t *stages, double *seconds) {
     *seconds = INFINITY;
     for (int32_t i = 0; i < splits->n; i++) {
         const int32_t *trial = splits->stages + (int64_t)i * n;
-        double reached = time_split(j, trial, fmin(*seconds, j->most + j->w->constant));
+        double reached = time_split(j, trial, fmin(*seconds, j->limit));
         if (!(reached < *seconds)) continue;
         *seconds = reached;
         memcpy(stages, trial, sizeof *stages * (size_t)n);
@@ -344,7 +344,7 @@ static bool best_interleaved(Job *j, int32_t *stages, double *seconds) {
 static Job start(const Weights *w, double limit, Arena *scratch) {
     int32_t pp = w->point.choice.pp, n = w->s->profile.n_layers;
     Job j = { .w = w, .arena = scratch, .pp = pp, .v = w->point.chunks, .n_layers = n,
-              .longest = n - pp + 1, .most = limit - w->constant };
+              .longest = n - pp + 1, .limit = limit, .most = weights_most_s(w, limit) - w->constant };
     if (j.v > 1) return j;
     int64_t cells = (int64_t)pp * n * j.longest;
     j.extra = ARENA_ARRAY(scratch, double, cells);

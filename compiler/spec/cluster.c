@@ -146,6 +146,8 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
     out->stream = number(S, block, "stream", 0, 0, &out->evidence[2]);
     out->move = number(S, block, "move", 0, 0, NULL);
     out->adam = number(S, block, "adam", 0, 0, NULL);
+    out->sharing = number(S, block, "sharing", 1, 0, NULL);
+    if (out->sharing < 1) bad(S, is_block(L, block)->place, "sharing", "1 or more");
     out->contention = number(S, block, "contention", 1, 0, &out->evidence[3]);
     read_products(S, block, "bf16", &out->matmul[PRECISION_BF16]);
     read_products(S, block, "mxfp8", &out->matmul[PRECISION_MXFP8]);

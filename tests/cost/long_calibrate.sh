@@ -29,3 +29,16 @@ if ((status != 2)) || [[ $(cat "$folder/mine.lua") != "return 1" ]]; then
     cat "$folder/error" "$folder/mine.lua"
     exit 1
 fi
+
+# More ranks than cores: what one has of them while the others wait.
+ranks=$((2 * $(nproc)))
+((ranks <= 16)) || exit 0
+"$source/tests/mpirun.sh" "$build" "$ranks" "$build/moec" calibrate --threads 1 --seconds 0.1 -o "$folder/crowd.lua" >"$folder/out" 2>&1 || {
+    status=$?
+    cat "$folder/out"
+    exit $status
+}
+grep -qF 'sharing = known(' "$folder/crowd.lua" || { echo "no sharing in"; cat "$folder/crowd.lua" "$folder/out"; exit 1; }
+grep -q 'cores      shared: ' "$folder/out" || { cat "$folder/out"; exit 1; }
+"$build/moec" search "$source/models/tiny.lua" --cluster "$folder/crowd.lua" >"$folder/found"
+grep -q 'tokens/s' "$folder/found" || { cat "$folder/found"; exit 1; }

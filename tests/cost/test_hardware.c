@@ -115,7 +115,7 @@ static void own(void **state) {
     double s = cost_kernel_s(&c.device, &k);
     assert_true(s > k.flops / 500e12 && s < 3 * k.flops / 500e12);
     // What a device has unless it says otherwise: traffic hidden, wgrads as fast as forward, row operations as memory.
-    assert_true(c.device.overlap == 1 && c.device.matmul[PRECISION_BF16].wgrad == 1 && c.device.row_flop_per_s == 0);
+    assert_true(c.device.sharing == 1 && c.device.overlap == 1 && c.device.matmul[PRECISION_BF16].wgrad == 1 && c.device.row_flop_per_s == 0);
     // One of the shipped ones, changed.
     text = "local m = require 'moec'\n"
            "local c = m.hardware 'b300x16'\n"
@@ -199,6 +199,19 @@ static void wrong(void **state) {
             "links must be a list of 1 to 4 of m.link");
     refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE ", stream = 0 }, links = { " LINK " } } }",
             "stream must be above 0");
+    static const struct { const char *field, *message; } shares[] = {
+        { "overlap = 1.5", "overlap must be at most 1" }, { "overlap = -1", "overlap must be 0 or more" },
+        { "sharing = 0.5", "sharing must be 1 or more" }, { "row_rate = 0.5", "row_rate must be 1 a second or more" },
+        { "sustained = 2", "sustained must be at most 1" },
+        { "fp32 = m.products { peak = 1e9, wgrad = 1.5 }", "wgrad must be at most 1" },
+        { "fp32 = m.products { peak = 1e9, wgrad = 0 }", "wgrad must be above 0" },
+    };
+    for (int i = 0; i < COUNT_OF(shares); i++) {
+        char text[512];
+        snprintf(text, sizeof text, "local m = require 'moec' return m.cluster { name = 'a', " DEVICE
+                 ", %s }, links = { " LINK " } } }", shares[i].field);
+        refused(text, shares[i].message);
+    }
     refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = { " LINK
             ", gather = { m.curve { points = { { 2, 1 }, { 1, 1 } } } } } } }",
             "points must be pairs { x, y } of numbers above 0, x ascending");

@@ -69,7 +69,11 @@ static double weigh_layout(Weigher *w, const int32_t *stages, const uint8_t *rec
         if (bytes[r] + most[r] > *peak) *peak = bytes[r] + most[r];
         if (state[r] + update[r] > *peak) *peak = state[r] + update[r];
     }
-    return slowest + 2 * (pp - 1) * w->rest.send_s;
+    double step = slowest + 2 * (pp - 1) * w->rest.send_s, sharing = w->m->profile.sharing, mean = 0;
+    if (!(sharing > 1)) return step;
+    // Ranks that share cores: all have the work of all, and none is faster than with a core of its own.
+    for (int32_t r = 0; r < pp; r++) mean += rank_s[r] / pp;
+    return step / sharing > mean ? step / sharing : mean;
 }
 
 /* All of a point ------------------------------------------------------------------------------------ */

@@ -106,8 +106,9 @@ static void made_up_start(MadeUp *m, uint64_t seed, int32_t layers) {
     m->fast = draw(m, 2, 1e11, 9e11);
     m->slow = m->fast / draw(m, 3, 2, 20);
     m->hidden = draw(m, 4, 0.3, 1);
+    static const double sharing[] = { 0, 1, 1, 1.3, 2 };
     m->profile = (SearchProfile){ .n_layers = layers, .class_of = m->class_of, .experts = m->experts,
-                                  .part = made_up_part, .rest = made_up_rest, .user = m };
+                                  .sharing = sharing[pick(m, 6, COUNT_OF(sharing))], .part = made_up_part, .rest = made_up_rest, .user = m };
 }
 
 static void made_up_rest_classes(MadeUp *m, int32_t classes) {

@@ -23,7 +23,8 @@ static Sim simulated(const SearchProfile *profile, const SearchLayout *layout, A
     SimStage *stages;
     Sim sim;
     must(search_stages(profile, layout, arena, &stages));
-    must(simulate(stages, layout->point.choice.pp, &(SimOptions){ .posted = true }, arena, &sim));
+    must(simulate(stages, layout->point.choice.pp, &(SimOptions){ .posted = true, .sharing = profile->sharing },
+                  arena, &sim));
     for (int32_t s = 0; s < sim.n; s++) {
         int64_t all = 0;
         for (int kind = 0; kind < N_SIM_KINDS; kind++) all += sim.stage_ps[s][kind];
@@ -80,6 +81,20 @@ static void test_closed_forms(void **state) {
     memset(recompute, RECOMPUTE_BLOCK, sizeof recompute);
     l.point.schedule = SCHEDULE_1F1B;
     expect_s(&profile, &l, (8 + 3) * 16);
+    profile.sharing = 4; // a core that four share: whoever works has what the others leave
+    expect_s(&profile, &l, 8 * 16);
+    profile.sharing = 1e9;
+    expect_s(&profile, &l, 8 * 16);
+    for (double sharing = 1.125; sharing < 4; sharing *= 1.125) { // never faster than alone, nor less work together
+        profile.sharing = sharing;
+        double s = (double)simulated(&profile, &l, arena).step_ps * 1e-12;
+        assert_true(s < (8 + 3) * 16 && s > fmax((8 + 3) * 16 / sharing, 8 * 16) - 1e-3);
+    }
+    l.point.microbatches = 1; // one works at a time, twice as fast
+    profile.sharing = 2;
+    expect_s(&profile, &l, 4 * 16 / 2);
+    l.point.microbatches = 8;
+    profile.sharing = 0;
     SimStage *refused;
     l.point.choice.ep = 2;
     assert_int_equal(search_stages(&profile, &l, arena, &refused), ERR_ARGUMENT);

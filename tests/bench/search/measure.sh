@@ -3,9 +3,9 @@
 # Layouts of a small model on processes of this machine: the order that `moec search` predicts beside what
 # training takes. The machine should have nothing else to do. Loads of experts are those of a first run.
 #   tests/bench/search/measure.sh BUILD [RANKS...]        2 and 4 if none are given
-# COUNT layouts are measured (the first four, then at even distances down the list) in two passes, STEPS steps each:
-# the better median of all but the first two. SPEC, TOKENS (of a step and rank) and CLUSTER (a file of moec calibrate, made if not
-# given) can be set too.
+# COUNT layouts are measured (the first four, then at even distances down the list), and three that are not in it, in
+# two passes of STEPS steps each: the better median of all but the first two. SPEC, TOKENS (of a step and rank) and CLUSTER (a
+# file of moec calibrate, made if not given) can be set too.
 set -euo pipefail
 build=$(realpath "$1")
 shift
@@ -51,6 +51,11 @@ for ranks in "$@"; do
     n=$(wc -l <"$work/all")
     awk -v n="$n" -v count="$count" 'NR <= 4 || int((NR - 5) * (count - 4) / (n - 4)) > int((NR - 6) * (count - 4) / (n - 4)) ||
         NR == n' "$work/all" >"$work/some"
+    # others, which are not among the first: stages, experts on all ranks, blocks computed again
+    for layout in "pp=2,dp=$((ranks / 2)),microbatch=4" "dp=$ranks,ep=$ranks,microbatch=8" "dp=$ranks,microbatch=8,recompute=block"; do
+        "$build/moec" search "$spec" --cluster "$cluster" --gpus "$ranks" --tokens $((tokens * ranks)) --top 1 --load "$work/first" \
+            --layout "$layout" | awk -v l="$layout" '/^ +as it is/ { print 0, $4, l, "in_order" }' >>"$work/some"
+    done
     printf '%s on %d processes, %d tokens a step; %d layouts predicted, %d measured\n%4s %12s %12s %8s  %s\n' \
         "$spec" "$ranks" $((tokens * ranks)) "$n" "$(wc -l <"$work/some")" "#" "predicted s" "measured s" "off" layout
     while read -r number predicted layout experts; do
