@@ -64,11 +64,28 @@ Status driver_writable(const char *path) {
     return error ? status_fail(ERR_IO, "cannot write %s: %s", path, strerror(error)) : OK;
 }
 
+static bool same_inode(const char *a, const char *b) {
+    struct stat x, y;
+    return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+// Whether the paths lead to one file, or would to what is not there yet: the same name in the same folder.
+static bool same_file(const char *a, const char *b) {
+    char target[2][PATH_MAX];
+    if (!strcmp(a, b) || same_inode(a, b)) return true;
+    if (!file_target(a, target[0]) || !file_target(b, target[1])) return false;
+    const char *folder[2], *name[2];
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(target[i], '/');
+        name[i] = slash ? slash + 1 : target[i];
+        folder[i] = !slash ? "." : slash == target[i] ? "/" : target[i];
+        if (slash) *slash = 0;
+    }
+    return !strcmp(name[0], name[1]) && same_inode(folder[0], folder[1]);
+}
+
 Status driver_apart(const char *flag, const char *path, const char *read) {
-    struct stat a, b;
-    if (!path || !read) return OK;
-    bool there = !stat(path, &a) && !stat(read, &b), same = there && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    if ((!same && strcmp(path, read)) || !strncmp(path, "/dev/", 5)) return OK;
+    if (!path || !read || !same_file(path, read) || !strncmp(path, "/dev/", 5)) return OK;
     return status_fail(ERR_ARGUMENT, "%s %s would overwrite %s, which this command needs too\n  hint: another name", flag,
                        path, read);
 }

@@ -75,8 +75,9 @@ int simulate_cluster(const PlanArgs *args, Arena *arena, int32_t ranks, CostClus
     if (!loaded) return status_exit(ERR_INPUT);
     int64_t devices = cost_cluster_devices(out);
     if (ranks <= devices) return 0;
-    return driver_fail(status_fail(ERR_ARGUMENT, "--cluster %s has %lld devices, the layout %d ranks", name,
-                                   (long long)devices, ranks));
+    return driver_fail(status_fail(ERR_ARGUMENT, "--cluster %s has %lld device%s, the layout %d ranks\n"
+                                   "  hint: a larger cluster, or a --layout of fewer ranks", name, (long long)devices,
+                                   devices == 1 ? "" : "s", ranks));
 }
 
 // Kernels are made for the machine's GPUs, unless somebody says otherwise.

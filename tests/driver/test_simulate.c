@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/train/train.h"
 #include "tests/driver/small.h"
@@ -238,9 +239,16 @@ static void refused(void **state) {
     expect_error("would overwrite");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--trace", small.spec));
     expect_error("would overwrite");
-    expect_exit(0, COMMAND(small.moec, "simulate", plan, "--trace", trace));
-    expect_exit(2, COMMAND(small.moec, "simulate", plan, "--trace", trace, "--svg", other));
-    expect_error("would overwrite");
+    char *link = path_in(small.folder, "link.json");
+    assert_int_equal(symlink("c.json", link), 0); // to what is not there yet
+    for (int there = 0; there < 2; there++) {
+        expect_exit(2, COMMAND(small.moec, "simulate", plan, "--trace", trace, "--svg", other));
+        expect_error("would overwrite");
+        expect_exit(2, COMMAND(small.moec, "simulate", plan, "--trace", link, "--svg", trace));
+        expect_error("would overwrite");
+        assert_int_equal(file_exists(trace), there);
+        if (!there) expect_exit(0, COMMAND(small.moec, "simulate", plan, "--trace", trace));
+    }
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--times", trace));
     expect_error("hint: give the trace that 'moec train ... --trace FILE' has written");
     expect_exit(2, COMMAND(small.moec, "simulate", plan, "--quick"));
@@ -256,7 +264,7 @@ static void refused(void **state) {
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--memory-of", "megatorn"));
     expect_error("hint: did you mean 'megatron'?");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--layout", "dp=4", "--cluster", "cpux2"));
-    expect_error("--cluster cpux2 has 2 devices, the layout 4 ranks");
+    expect_error("--cluster cpux2 has 2 devices, the layout 4 ranks\n  hint: ");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--cluster", "b3000"));
     expect_error("no machine 'b3000");
     expect_exit(2, COMMAND(small.moec, "simulate", small.spec, "--load", "0.5"));
