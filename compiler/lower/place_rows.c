@@ -33,10 +33,13 @@ bool place_needs_rows(const Lower *l) {
     return l->slots > 1 || l->chunks > 1;
 }
 
-// Enough microbatches to see every pair that meets: the slots several times over, in whole groups.
+// Enough microbatches to see every pair that meets: the slots several times over, in whole groups. The last of them is in the
+// slot, and in the place of its group, of the step's last: what lives at the end only meets others' slots there.
 static int32_t enough(const Lower *l) {
-    int64_t groups = div_up(3 * (int64_t)l->slots, l->layout->pp) + 2;
-    return (int32_t)min_i64(l->plan->microbatches, groups * l->layout->pp);
+    int64_t pp = l->layout->pp, all = l->plan->microbatches, period = l->slots;
+    while (l->chunks > 1 && period % pp) period += l->slots;
+    int64_t least = (div_up(3 * (int64_t)l->slots, pp) + 2) * pp;
+    return (int32_t)(least < all ? all - (all - least) / period * period : all);
 }
 
 static void take_rows(Walk *w) {

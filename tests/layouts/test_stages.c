@@ -64,6 +64,34 @@ static void test_text(void **state) {
     }
 }
 
+// Places are found from some first microbatches of a step; they hold for however many it has, whichever slots the last ones are
+// in, beside whom gradients are exchanged.
+static void test_microbatches(void **state) {
+    (void)state;
+    Text error = { 0 };
+    static const SpecArg args[] = { { "layers", "8" }, { "sequence", "32" } };
+    SpecOptions spec = { .args = args, .n_args = 2 };
+    Model *model = spec_load(MOEC_SOURCE_DIR "/models/tiny.lua", &spec, &error);
+    if (!model) fail_msg("%s", text_cstr(&error));
+    for (int i = 0; i < 2 * 3 * 4; i++) {
+        Layout layout = layout_single();
+        layout.pp = 3 + i % 2;
+        layout.dp = 2;
+        layout.schedule = (uint8_t)(i / 2 % 3);
+        layout.chunks = layout.schedule == SCHEDULE_INTERLEAVED ? 2 : 1;
+        int32_t microbatches = layout.chunks > 1 ? layout.pp * (5 + i / 6) : 20 + i / 6;
+        for (int stage = 0; stage < 2; stage++) {
+            LowerOptions options = { .microbatch = 1, .microbatches = microbatches, .layout = &layout, .stage = stage,
+                                     .programs[PROGRAM_STEP] = true };
+            Plan *plan = lower_model(model, &options);
+            if (!plan) fail_msg("pp=%d, schedule %d, %d microbatches: %s", layout.pp, layout.schedule, microbatches, model->diag.message);
+            plan_destroy(plan);
+        }
+    }
+    model_destroy(model);
+    text_finish(&error);
+}
+
 /* Edits ---------------------------------------------------------------------------------------- */
 
 static PlanBuffer *slotted(PlanProgram *program, Region region) {
@@ -217,6 +245,7 @@ static void test_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_microbatches),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_refused),
