@@ -26,8 +26,8 @@ static uint8_t evidence_of(lua_State *L, int block) {
     return i;
 }
 
-// Of rates a second: slower is a mistake in the unit, and times of it are no numbers in the end.
-#define SLOWEST 0.999
+// Of rates a second: slower is a mistake in the unit (450 for 450 GB/s), and times of it are no numbers in the end.
+#define SLOWEST 99999
 
 // A field that is a number or a figure; `missing` where it is false. Checked to be above `least`.
 static double number(Spec *S, int block, const char *field, double missing, double least, uint8_t *evidence) {
@@ -46,7 +46,7 @@ static double number(Spec *S, int block, const char *field, double missing, doub
         value = lua_tonumber(L, -1);
     }
     if (given && !(value > least))
-        bad(S, place, field, least < 0 ? "0 or more" : value > 0 ? "1 a second or more" : "above 0");
+        bad(S, place, field, least < 0 ? "0 or more" : value > 0 ? "100000 a second or more: 450 GB/s are 450e9" : "above 0");
     lua_pop(L, 1);
     return value;
 }

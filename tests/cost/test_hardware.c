@@ -201,7 +201,7 @@ static void wrong(void **state) {
             "stream must be above 0");
     static const struct { const char *field, *message; } shares[] = {
         { "overlap = 1.5", "overlap must be at most 1" }, { "overlap = -1", "overlap must be 0 or more" },
-        { "sharing = 0.5", "sharing must be 1 or more" }, { "row_rate = 0.5", "row_rate must be 1 a second or more" },
+        { "sharing = 0.5", "sharing must be 1 or more" }, { "row_rate = 0.5", "row_rate must be 100000 a second or more" },
         { "sustained = 2", "sustained must be at most 1" },
         { "fp32 = m.products { peak = 1e9, wgrad = 1.5 }", "wgrad must be at most 1" },
         { "fp32 = m.products { peak = 1e9, wgrad = 0 }", "wgrad must be above 0" },
@@ -212,6 +212,12 @@ static void wrong(void **state) {
                  ", %s }, links = { " LINK " } } }", shares[i].field);
         refused(text, shares[i].message);
     }
+    // Of the usual units of data sheets none is taken for bytes and FLOPs.
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE
+            " }, links = { m.link { name = 'a', size = 2, rate = 450 } } }",
+            "rate must be 100000 a second or more: 450 GB/s are 450e9");
+    refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE ", fp32 = 67 }, links = { " LINK " } } }",
+            "fp32 must be 100000 a second or more");
     refused("local m = require 'moec' return m.cluster { name = 'a', " DEVICE " }, links = { " LINK
             ", gather = { m.curve { points = { { 2, 1 }, { 1, 1 } } } } } } }",
             "points must be pairs { x, y } of numbers above 0, x ascending");
