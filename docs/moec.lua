@@ -228,6 +228,7 @@ function m.link(fields) end
 ---@field stream? number|block|function|boolean|figure.fields share of bandwidth that row operations reach [0.8]
 ---@field move? number|block|function|boolean|figure.fields share that moves of rows reach [0.5]
 ---@field adam? number|block|function|boolean|figure.fields share that the optimizer reaches [0.8]
+---@field cached? block|function|boolean|curve.fields|false how many times as fast traffic is, by a kernel's bytes, which caches still have; none: as memory
 ---@field attention? block|function|boolean|curve.fields|false share of the peak by sequence length, heads of 128; none: half of reach
 ---@field attention_back? block|function|boolean|curve.fields|false of its backward
 ---@field attention_narrow? number|block|function|boolean|figure.fields of heads of 128, time that all widths take, over time that grows with it [1]

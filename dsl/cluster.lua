@@ -72,6 +72,8 @@ m.device = m.define("device", {
   { "stream", "number|figure", 0.8, doc = "share of bandwidth that row operations reach" },
   { "move", "number|figure", 0.5, doc = "share that moves of rows reach" },
   { "adam", "number|figure", 0.8, doc = "share that the optimizer reaches" },
+  { "cached", "curve", false,
+    doc = "how many times as fast traffic is, by a kernel's bytes, which caches still have; none: as memory" },
   { "attention", "curve", false, doc = "share of the peak by sequence length, heads of 128; none: half of reach" },
   { "attention_back", "curve", false, doc = "of its backward" },
   -- 1: heads of 64 reach two thirds (cuDNN on Blackwell, forward: 650 against 1000 TFLOP/s, Triton pull request 891)

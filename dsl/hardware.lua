@@ -347,6 +347,7 @@ function machines.cpu()
            sustained = here(1), overlap = here(0), sharing = here(1),
            source = "the reference machine: a core, its first data cache",
            reserved = known("specification", "taken: what else runs there")(2^30),
+           cached = shares { { 2^20, 2.8 }, { 2^22, 2.75 }, { 2^24, 2.1 }, { 2^26, 1.1 } },
            attention = shares { { 64, 0.385 }, { 256, 0.61 }, { 1024, 0.79 }, { 4096, 0.855 } },
            attention_back = shares { { 64, 0.325 }, { 256, 0.63 }, { 1024, 0.51 }, { 4096, 0.60 } },
            attention_narrow = here(0.12), attention_block = here(0) },

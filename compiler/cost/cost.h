@@ -7,7 +7,7 @@
 //
 //   t = max(arithmetic, traffic) + (1 - overlap) * min(arithmetic, traffic) + launch
 //   arithmetic = flops / (peak * sustained * reach * tile * wave * depth) + flops of row operations / row_rate
-//   traffic    = bytes / (bandwidth * share)
+//   traffic    = bytes / (bandwidth * share * cached(bytes))
 //   tile   of the tiles that cover the result, how much is result (a group of experts' rows ends in a
 //          tile of its own)
 //   wave   of the rounds in which units take tiles, how much is taken
@@ -83,6 +83,7 @@ typedef struct CostDevice {
     double row_flop_per_s;    // of row operations (exponentials count 8), where memory does not decide; 0: it does
     double stream, move, adam; // share of bytes_per_s: row programs, permuted rows, the optimizer
     CostMatmul matmul[PRECISION_MXFP8 + 1]; // by Precision; [PRECISION_OPEN] is unused
+    CostCurve cached;         // how many times as fast, by the bytes a kernel moves, which caches still have from the one before
     CostCurve attention[2];   // forward, backward: share of the peak by sequence length, heads of 128
     double attention_narrow;  // of their time, what does not grow with the width of heads, over what does
     double attention_block;   // keys of a block: a sequence of n reaches n / (n + block) of the curve; 0: the curve has it

@@ -98,6 +98,11 @@ void cost_of_kernel(const KernelDesc *d, double load, CostKernel *out) {
     if (d->family == FAMILY_ROW) of_row(d, load, out);
 }
 
+static double traffic_s(const CostDevice *dev, double bytes, double share) {
+    double times = dev->cached.n ? fmax(cost_curve(&dev->cached, bytes), 1) : 1;
+    return bytes / (dev->bytes_per_s * share * times);
+}
+
 /* Products ------------------------------------------------------------------------------------- */
 
 // Seconds of arithmetic of `groups` products of [m, k] x [k, n] in tiles of tm x tn, each cut `cuts` times
@@ -143,7 +148,7 @@ static double product_kernel_s(const CostDevice *dev, const CostKernel *kernel) 
     if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_FP32];
     if (p->flop_per_s <= 0) p = &dev->matmul[PRECISION_BF16];
     double arithmetic = product_s(dev, p, kernel);
-    double traffic = product_bytes(kernel) / (dev->bytes_per_s * dev->stream);
+    double traffic = traffic_s(dev, product_bytes(kernel), dev->stream);
     double products = 2 * kernel->m * kernel->n * kernel->k, others = fmax(kernel->flops - products, 0);
     arithmetic = fmax(arithmetic, kernel->flops / p->flop_per_s);
     if (dev->row_flop_per_s > 0) arithmetic += others / dev->row_flop_per_s;
@@ -172,17 +177,17 @@ static double attention_s(const CostDevice *dev, const CostKernel *kernel) {
     double share = cost_curve(&dev->attention[kernel->role != COST_FORWARD], kernel->n);
     if (share <= 0) share = 0.5 * p->reach;
     share = attention_shape(dev, kernel, share);
-    double traffic = kernel->bytes / (dev->bytes_per_s * dev->stream);
+    double traffic = traffic_s(dev, kernel->bytes, dev->stream);
     return fmax(kernel->flops / (p->flop_per_s * share * dev->sustained), traffic) + dev->launch_s;
 }
 
 static double row_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
     double arithmetic = dev->row_flop_per_s > 0 ? kernel->flops / dev->row_flop_per_s : 0;
-    return fmax(kernel->bytes / (dev->bytes_per_s * dev->stream), arithmetic) + dev->launch_s;
+    return fmax(traffic_s(dev, kernel->bytes, dev->stream), arithmetic) + dev->launch_s;
 }
 
 double cost_remote_s(const CostDevice *dev, const CostKernel *kernel, double rows_s) {
-    return fmax(kernel->bytes / (dev->bytes_per_s * dev->move) - rows_s, 0) + dev->launch_s;
+    return fmax(traffic_s(dev, kernel->bytes, dev->move) - rows_s, 0) + dev->launch_s;
 }
 
 double cost_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
@@ -192,7 +197,7 @@ double cost_kernel_s(const CostDevice *dev, const CostKernel *kernel) {
     case COST_attention: return attention_s(dev, kernel);
     case COST_move:
         if (kernel->remote) return cost_remote_s(dev, kernel, INFINITY);
-        return kernel->bytes / (dev->bytes_per_s * dev->move) + dev->launch_s;
+        return traffic_s(dev, kernel->bytes, dev->move) + dev->launch_s;
     case COST_optimizer: return kernel->bytes / (dev->bytes_per_s * dev->adam) + dev->launch_s;
     default: return row_kernel_s(dev, kernel);
     }

@@ -49,15 +49,17 @@ static void add_products(Text *out, const char *field, const CostMatmul *p) {
                 field, p->flop_per_s, p->reach, p->depth_k, p->tile_m, p->tile_n, p->experts, p->experts_depth_k, p->wgrad);
 }
 
+static void add_shares(Text *out, const char *field, const CostCurve *curve) {
+    if (!curve->n) return;
+    text_printf(out, "    %s = m.curve { evidence = \"measured\", source = source, points = {", field);
+    for (int i = 0; i < curve->n; i++) text_printf(out, " { %.0f, %.3f },", curve->x[i], curve->y[i]);
+    text_add(out, " } },\n");
+}
+
 static void add_attention(Text *out, const CostDevice *d) {
-    static const char *const fields[] = { "attention", "attention_back" };
     if (!d->attention[0].n) return;
-    for (int back = 0; back < 2; back++) {
-        text_printf(out, "    %s = m.curve { evidence = \"measured\", source = source, points = {", fields[back]);
-        for (int i = 0; i < d->attention[back].n; i++)
-            text_printf(out, " { %.0f, %.3f },", d->attention[back].x[i], d->attention[back].y[i]);
-        text_add(out, " } },\n");
-    }
+    add_shares(out, "attention", &d->attention[0]);
+    add_shares(out, "attention_back", &d->attention[1]);
     text_printf(out, "    attention_narrow = known(%.3f), attention_block = known(%.0f),\n", d->attention_narrow, d->attention_block);
 }
 
@@ -113,6 +115,7 @@ static void describe(const Calibrate *c, const CostDevice *d, const CostLink *li
                 d->contention, cpu ? 64 << 20 : 1 << 30);
     add_products(out, "bf16", &d->matmul[PRECISION_BF16]);
     add_products(out, "fp32", &d->matmul[PRECISION_FP32]);
+    add_shares(out, "cached", &d->cached);
     add_attention(out, d);
     text_add(out, "  },\n  links = {\n");
     add_link(out, link);
@@ -152,6 +155,9 @@ static void show(const CostDevice *d, const CostLink *link) {
     if (d->bytes_per_s > 0)
         printf("  memory     %.4g GB/s, %.0f %% of it by sums, %.0f %% hidden by products\n", d->bytes_per_s / 1e9,
                100 * d->stream, 100 * d->overlap);
+    if (d->cached.n)
+        printf("  caches     %.1f times as fast to kernels of %.0f MB, %.1f of %.0f MB\n", d->cached.y[0], d->cached.x[0] / 1e6,
+               d->cached.y[d->cached.n - 1], d->cached.x[d->cached.n - 1] / 1e6);
     if (d->row_flop_per_s > 0) printf("  rows       %.4g GFLOP/s of row operations\n", d->row_flop_per_s / 1e9);
     if (d->launch_s > 0) printf("  launch     %.2f us\n", d->launch_s * 1e6);
     const CostCurve *at = d->attention;

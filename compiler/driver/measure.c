@@ -258,10 +258,10 @@ static Work launch_work(void) {
     return work;
 }
 
-enum { LENGTHS = 4 /* of sequences */ };
+enum { LENGTHS = 4 /* of sequences */, NEAR_SIZES = 4 /* of a kernel that caches keep: MiB, each four times the one before */ };
 enum { LARGE, SHORT, EXPERTS, WGRAD, PER_PRECISION,
-       BF16 = 0, FP32 = PER_PRECISION, COLD = 2 * PER_PRECISION, SUM, REDUCE, LAUNCH, ROWS,
-       ATTENTION, // [LENGTHS][forward, backward][bf16, fp32]
+       BF16 = 0, FP32 = PER_PRECISION, COLD = 2 * PER_PRECISION, SUM, REDUCE, LAUNCH, ROWS, NEAR,
+       ATTENTION = NEAR + NEAR_SIZES, // [LENGTHS][forward, backward][bf16, fp32]
        OTHER_HEADS = ATTENTION + 4 * LENGTHS, N_WORKS };
 
 static bool was_run(const Work *work) {
@@ -334,6 +334,10 @@ static void make_works(Lab *lab, bool on_host, bool is_virtual, Work *works) {
     works[COLD] = product_work("cold products", PRECISION_FP32, on_host && !is_virtual ? 32 * rows : rows, 0, n, k / 16);
     works[SUM] = sum_work(numbers);
     works[REDUCE] = reduce_work(numbers / 2);
+    for (int i = 0; i < NEAR_SIZES; i++) {
+        works[NEAR + i] = reduce_work(((is_virtual ? 1 << 14 : 1 << 20) << 2 * i) / 12 / 64 * 64);
+        works[NEAR + i].what = "memory, cached";
+    }
     works[LAUNCH] = launch_work();
     works[ROWS] = row_work(lab, is_virtual ? 64 : 256, (int32_t)n);
     make_attention(on_host, is_virtual, works + ATTENTION);
@@ -369,6 +373,17 @@ static void evaluate_attention(const Work *works, bool on_host, CostDevice *out)
     out->attention_block = 0; // short lengths are in the curve
 }
 
+// Over the sustained rate of memory.
+static void evaluate_cached(const Work *near, CostDevice *out) {
+    CostCurve curve = { .evidence = EVIDENCE_measured };
+    for (int i = 0; i < NEAR_SIZES && was_run(&near[i]); i++) {
+        double bytes = 12.0 * (double)near[i].desc.n;
+        curve.x[curve.n] = bytes;
+        curve.y[curve.n++] = fmax(bytes / near[i].t.first / (out->bytes_per_s * out->stream), 1);
+    }
+    out->cached = curve;
+}
+
 // Figures of what has been run.
 static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
     bool on_host = lab->device->api->on_host;
@@ -388,6 +403,7 @@ static void evaluate(const Lab *lab, const Work *works, CostDevice *out) {
         out->stream = fmin(add / works[REDUCE].t.last / out->bytes_per_s, 1);
         out->adam = out->stream;
         out->move = 0.7 * out->stream;
+        if (on_host) evaluate_cached(works + NEAR, out);
         if (on_host && was_run(&works[ROWS])) out->row_flop_per_s = works[ROWS].desc.flops / works[ROWS].t.first;
         if (on_host) out->overlap = overlap_of(&works[FP32 + SHORT], &works[COLD], out->bytes_per_s * out->stream);
     }

@@ -152,6 +152,9 @@ static void read_device(Spec *S, Arena *arena, int block, CostDevice *out) {
     read_products(S, block, "bf16", &out->matmul[PRECISION_BF16]);
     read_products(S, block, "mxfp8", &out->matmul[PRECISION_MXFP8]);
     read_products(S, block, "fp32", &out->matmul[PRECISION_FP32]);
+    block_field(L, block, "cached");
+    if (lua_toboolean(L, -1)) read_curve(S, is_block(L, block)->place, "cached", &out->cached);
+    else lua_pop(L, 1);
     static const char *const attention[2] = { "attention", "attention_back" };
     for (int i = 0; i < 2; i++) {
         block_field(L, block, attention[i]);

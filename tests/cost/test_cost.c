@@ -140,6 +140,12 @@ static void what_a_core_does_one_by_one(void **state) {
     assert_true(near(cost_kernel_s(&d, &row), 0.01));
     d.row_flop_per_s = 0; // only memory decides
     assert_true(near(cost_kernel_s(&d, &row), 0.004));
+    d.cached = (CostCurve){ .n = 2, .x = { 1e6, 1.6e7 }, .y = { 4, 1 } }; // the half of both in log-log
+    assert_true(near(cost_kernel_s(&d, &row), 0.004 / 2));
+    row.bytes = 1.6e8;
+    assert_true(near(cost_kernel_s(&d, &row), 0.16));
+    row.bytes = 1e3;
+    assert_true(near(cost_kernel_s(&d, &row), 1e-6 / 4));
 }
 
 // Of rows that go to other ranks: what the kernel's own memory takes longer than the rows that cross.

@@ -72,7 +72,7 @@ static void sources(void **state) {
                         "    if not source then error(field .. ' of ' .. block.name .. ' has no source') end\n"
                         "  end\n"
                         "end\n"
-                        "assert(#numbers >= 10 and #sizes >= 3 and #shares == 2 and #rates >= 6)\n"
+                        "assert(#numbers >= 10 and #sizes >= 3 and #shares == 3 and #rates >= 6)\n"
                         "known(c.device, numbers, false)\n"
                         "known(c.device, sizes, c.device.source)\n"
                         "known(c.device, shares, false)\n"

@@ -36,6 +36,8 @@ static void calibrated(void **state) {
     assert_true(c.device.bytes_per_s > 1e8 && c.device.matmul[PRECISION_FP32].flop_per_s > 1e8);
     assert_true(c.device.sustained > 0 && c.device.sustained <= 1);
     assert_true(c.device.overlap >= 0 && c.device.overlap <= 1 && c.device.row_flop_per_s > 1e7);
+    assert_int_equal(c.device.cached.n, 4);
+    for (int i = 0; i < c.device.cached.n; i++) assert_true(c.device.cached.y[i] >= 1);
     for (int p = PRECISION_FP32; p <= PRECISION_BF16; p++)
         assert_true(c.device.matmul[p].wgrad > 0 && c.device.matmul[p].wgrad <= 1);
     CostKernel k = { .class = COST_dense, .precision = PRECISION_FP32, .m = 512, .n = 512, .k = 512, .groups = 1,
