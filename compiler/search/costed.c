@@ -36,7 +36,7 @@ static CostChoice cost_choice(const Costed *c, const SearchChoice *choice, int32
                         .alone = !choice->overlap,
                         .routing = c->routing,
                         .imbalance = imbalance,
-                                      .row_align = choice->row_align,
+                        .row_align = choice->row_align,
                         .capacity = choice->capacity,
                         .round = choice->round };
     return cost_settled(cost, choice->dp);
