@@ -49,6 +49,9 @@ static Status predict(Bench *bench, Arena *arena, const Table *t, Row *row) {
     if (gpus % pp)
         return status_fail(ERR_FORMAT, "%s:%d: gpus is '%d', expected a multiple of pp\n  hint: pp is %d", t->path, row->line,
                            gpus, pp);
+    if (pp == 1 && number(row, COLUMN_slots) > 1)
+        return status_fail(ERR_FORMAT, "%s:%d: slots is '%s', expected 1\n  hint: pp is 1, so there is nothing to interleave",
+                           t->path, row->line, row->cell[COLUMN_slots]);
     bool megatron = !strncmp(row->cell[COLUMN_stack], "megatron", 8);
     CostStack *stack = ARENA_NEW(arena, CostStack);
     *stack = megatron ? published_fused : published_apart;

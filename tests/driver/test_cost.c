@@ -241,6 +241,7 @@ static void wrong_cells(void **state) {
         { 8, "1.5", "sequence is '1.5'" },
         { 9, "fdsp", "params is 'fdsp', expected resident|fsdp\n  hint: did you mean 'fsdp'?" },
         { 10, "0", "pp is '0'" },
+        { 11, "2", "slots is '2', expected 1\n  hint: pp is 1" },
         { 12, "4*x", "stages is '4*x'" },
         { 13, "3", "cannot be laid out so" },
         { 14, "radnom", "routing is 'radnom', expected random|uniform|learned\n  hint: did you mean 'random'?" },
