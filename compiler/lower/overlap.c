@@ -3,8 +3,9 @@
 // is sent begins, and where it is waited for. It changes no kernel and none of their order, so no bit.
 //
 //   resident gradients     a bucket's exchange starts when the last microbatch has made the last of its gradients,
-//                          in last rows; the oldest ones are waited for and added up when too much is under way, the
-//                          rest after the microbatches. Buckets go in the order of their numbers, in which they
+//                          in last rows; the oldest ones are waited for and added up when too much is under way (but
+//                          where a stage before waits for what this one sends: then no more start), the rest after the
+//                          microbatches. Buckets go in the order of their numbers, in which they
 //                          get ready (buckets.c), and their sums come to lie over what is through (plan.h)
 //   gathered weights       start while the ones before them are used, in each segment
 //   gradients of           are waited for and added up when too much is under way, or the segment ends
@@ -285,14 +286,17 @@ static bool start_early(Sums *s, Sum *sum, int32_t *at) {
     Lower *l = s->o->l;
     int64_t bytes = l->plan->buckets[sum->bucket].bytes;
     int32_t t = (int32_t)max_i64(sum->ready, *at);
+    bool sends = l->plan->mesh.stage > 0 || l->layout->chunks > 1; // what the stage before waits for
     if (sum->ready < 0 || is_off(l)) return false;
     for (; t < s->end; t++) {
         const Kernel *here = &l->kernels[l->order[t]];
         if (here->repeat && t + 1 < s->end && l->kernels[l->order[t + 1]].repeat == here->repeat) continue;
         SegmentKind segment = (SegmentKind)here->segment;
         while (s->under_way && (s->under_way + bytes > MOST_UNDER_WAY ||
-                                s->later[t + 1] + s->under_way + bytes > s->o->peak))
+                                s->later[t + 1] + s->under_way + bytes > s->o->peak)) {
+            if (sends) return false;
             end_oldest(s, t, segment);
+        }
         if (s->later[t + 1] + bytes > s->o->peak) continue;
         add_exchange(s, sum, segment);
         put(s->o, t, sum->exchange);

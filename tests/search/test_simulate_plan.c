@@ -186,6 +186,51 @@ static void simulate_layout(Model *model, const char *text, bool beside, Arena *
     for (int32_t s = 0; s < layout.pp; s++) plan_destroy(plans[s]);
 }
 
+// Of a stage's step: exchanges that its microbatches start, and those that they wait for.
+static void count_exchanges(Model *model, const char *text, int32_t stage, int *started, int *waited) {
+    Layout layout = layout_single();
+    Arena *arena = arena_create();
+    must(layout_parse(text, arena, &layout));
+    LowerOptions options = { .microbatch = 1, .microbatches = 4, .layout = &layout, .stage = stage,
+                             .precision = PRECISION_BF16, .programs[PROGRAM_STEP] = true };
+    Plan *plan = lower_model(model, &options);
+    if (!plan) fail_msg("%s: %s", text, model->diag.message);
+    const PlanProgram *step = plan_program(plan, "step");
+    *started = *waited = 0;
+    for (uint32_t k = 0; k < step->n_segments; k++) {
+        const PlanSegment *segment = &step->segments[k];
+        for (int32_t i = 0; i < segment->n && strcmp(segment->name, "update"); i++) {
+            const PlanInstr *instr = &step->instrs[segment->first + i];
+            if (instr->op != PLAN_exchange || instr->group == GROUP_ep) continue;
+            *started += instr->half == HALF_start;
+            *waited += instr->half == HALF_wait;
+        }
+    }
+    plan_destroy(plan);
+    arena_destroy(arena);
+}
+
+// More gradients than may be under way: a stage that others wait for waits for none of its exchanges meanwhile, the
+// first one does.
+static void test_exchanges(void **state) {
+    (void)state;
+    Text error = { 0 };
+    Model *model = spec_load(MOEC_SOURCE_DIR "/models/olmo3moe_8l.lua", &(SpecOptions){ 0 }, &error);
+    if (!model) fail_msg("%s", text_cstr(&error));
+    static const struct { const char *text; int stage; bool waits; } cases[] = {
+        { "dp=4", 0, true }, { "pp=2,dp=4", 0, true }, { "pp=2,dp=4", 1, false },
+        { "pp=2,dp=4,schedule=zb", 1, false }, { "pp=2,dp=4,schedule=interleaved,slots=2", 0, false },
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        int started, waited;
+        count_exchanges(model, cases[i].text, cases[i].stage, &started, &waited);
+        if (!started || (waited > 0) != cases[i].waits)
+            fail_msg("%s, stage %d: %d started, %d waited for", cases[i].text, cases[i].stage, started, waited);
+    }
+    model_destroy(model);
+    text_finish(&error);
+}
+
 static void test_layouts(void **state) {
     (void)state;
     Text error = { 0 };
@@ -203,6 +248,6 @@ static void test_layouts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_stages), cmocka_unit_test(test_instrs),
-                                        cmocka_unit_test(test_layouts) };
+                                        cmocka_unit_test(test_layouts), cmocka_unit_test(test_exchanges) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
