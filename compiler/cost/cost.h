@@ -186,7 +186,8 @@ typedef struct CostRows {
     double load;                   // busiest rank over mean, from 1
     bool combine;                  // back from experts
     bool blocks;                   // a token crosses once per node and is spread there (LayoutTransport)
-    bool whole;                    // of blocks: to every node, whether it has experts of the token or not
+    bool whole;                    // of blocks: as moec's plans for GPUs: first to every node, whether it has experts of
+                                   // the token or not, then within nodes
 } CostRows;
 // Dispatch or combine over the ranks of ep.
 double cost_rows_s(const CostCluster *cluster, CostGroup group, const CostRows *rows);

@@ -93,21 +93,31 @@ double cost_reached(double experts, double top_k, double parts) {
     return parts * (1 - none);
 }
 
+// One after the other, as moec's plans have it: an exchange of all tokens among the ranks that have the same place in
+// their nodes, then rows within the node.
+static double plan_blocks_s(const CostCluster *cluster, CostGroup group, const CostRows *rows) {
+    double here = within(cluster, group, 0), nodes = group.members / here;
+    CostRows inside = *rows;
+    inside.blocks = false;
+    double exchange = cost_collective_s(cluster, COLLECTIVE_all_to_all, (CostGroup){ (int32_t)nodes, (int32_t)here * group.stride },
+                                        rows->tokens * nodes * rows->row_bytes);
+    return exchange + cost_rows_s(cluster, (CostGroup){ (int32_t)here, group.stride }, &inside);
+}
+
 double cost_rows_s(const CostCluster *cluster, CostGroup group, const CostRows *rows) {
     if (group.members <= 1 || !cluster->n_links) return 0;
+    if (rows->blocks && rows->whole && within(cluster, group, 0) < group.members) return plan_blocks_s(cluster, group, rows);
     double slowest = 0;
     for (int32_t i = 0; i < cluster->n_links; i++) {
         double inner = within(cluster, group, i - 1), here = within(cluster, group, i);
         if (here <= inner) continue;
         const CostLink *link = &cluster->links[i];
         double parts = group.members / inner, reached = cost_reached(rows->experts, rows->top_k, parts);
-        bool whole = rows->blocks && rows->whole && i > 0; // all of them, at any load
-        double copies = rows->blocks ? (whole ? parts : reached) * (1 - inner / here)
-                                     : rows->top_k * (here - inner) / group.members;
+        double copies = rows->blocks ? reached * (1 - inner / here) : rows->top_k * (here - inner) / group.members;
         double rate = (rows->blocks ? link->block_bytes_per_s : link->row_bytes_per_s)[rows->combine];
         if (rate <= 0) rate = link->bytes_per_s * link->share;
         double fixed = link->row_fixed_s > 0 ? link->row_fixed_s : link->latency_s;
-        double bytes = rows->tokens * copies * rows->row_bytes * (whole ? 1 : fmax(rows->load, 1));
+        double bytes = rows->tokens * copies * rows->row_bytes * fmax(rows->load, 1);
         slowest = fmax(slowest, fixed + bytes / fmin(rate, link->bytes_per_s));
     }
     return slowest;
