@@ -78,6 +78,17 @@ static int segment_of_unit(const Lower *l, const PipelineUnit *unit) {
                                              : SEGMENT_WGRAD + falling;
 }
 
+// A gradient for a stage further back than the one before (of a table that further predictions read at the end, too) is
+// taken when that stage has come to the microbatch, up to pp of them later. What is sent keeps its slot until then.
+static bool sends_far_back(const Lower *l) {
+    for (uint32_t n = 1; n < l->m->n_nodes; n++) {
+        const Node *node = &l->m->nodes[n];
+        if (node->op == OP_SEND && node->attr.cross.when == CROSS_VALUE && node->attr.cross.stage < l->options->stage - 1)
+            return true;
+    }
+    return false;
+}
+
 void lower_list_rows(Lower *l) {
     PlanRow *rows;
     uint32_t n = 0, n_units = 0;
@@ -89,6 +100,7 @@ void lower_list_rows(Lower *l) {
         PipelineUnit *units;
         n_units = pipeline_units(l->layout, l->options->stage, l->plan->microbatches, l->arena, &units);
         l->slots = pipeline_slots(units, n_units);
+        if (sends_far_back(l)) l->slots = (int32_t)max_i64(l->slots, min_i64(l->layout->pp, l->plan->microbatches));
         rows = ARENA_ARRAY(l->arena, PlanRow, n_units + 2);
         rows[n++] = (PlanRow){ SEGMENT_CLEAR, -1, 0 };
         for (uint32_t i = 0; i < n_units; i++)

@@ -92,6 +92,35 @@ static void test_microbatches(void **state) {
     text_finish(&error);
 }
 
+// What goes back further than to the stage before keeps its slot for up to pp microbatches; other stages have the slots of
+// their schedule.
+static void test_far(void **state) {
+    (void)state;
+    static const struct { const char *mtp, *skips; int slots[4]; } cases[] = {
+        { "0", "false", { 4, 3, 2, 1 } }, { "1", "false", { 4, 3, 2, 4 } }, { "0", "true", { 4, 3, 2, 1 } },
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        Text error = { 0 };
+        SpecArg args[] = { { "tied", "false" }, { "mtp", cases[i].mtp }, { "skips", cases[i].skips } };
+        Model *model = spec_load(MOEC_SOURCE_DIR "/tests/layouts/specs/deep.lua",
+                                 &(SpecOptions){ .args = args, .n_args = COUNT_OF(args) }, &error);
+        if (!model) fail_msg("%s", text_cstr(&error));
+        Layout layout = layout_single();
+        layout.pp = 4;
+        for (int stage = 0; stage < 4; stage++) {
+            LowerOptions options = { .microbatch = 1, .microbatches = 8, .layout = &layout, .stage = stage,
+                                     .programs[PROGRAM_STEP] = true };
+            Plan *plan = lower_model(model, &options);
+            if (!plan) fail_msg("%s", model->diag.message);
+            int slots = plan_slots(plan_program(plan, "step"));
+            if (slots != cases[i].slots[stage]) fail_msg("case %d, stage %d: %d slots", i, stage, slots);
+            plan_destroy(plan);
+        }
+        model_destroy(model);
+        text_finish(&error);
+    }
+}
+
 /* Edits ---------------------------------------------------------------------------------------- */
 
 static PlanBuffer *slotted(PlanProgram *program, Region region) {
@@ -246,6 +275,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_microbatches),
+        cmocka_unit_test(test_far),
         cmocka_unit_test(test_edits),
         cmocka_unit_test(test_pairs),
         cmocka_unit_test(test_refused),
