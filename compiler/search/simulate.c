@@ -408,7 +408,7 @@ static int by_time(const void *left, const void *right) {
 // only time passes faster, as many times as there are ranks for one that works, up to `sharing`.
 static void fill_clock(World *w, double sharing, Clock *clock) {
     int32_t busy = w->n;
-    qsort(w->idle, w->n_idle, sizeof *w->idle, by_time);
+    if (w->n_idle) qsort(w->idle, w->n_idle, sizeof *w->idle, by_time);
     clock->points = ARENA_ARRAY(w->arena, ClockPoint, w->n_idle + 1);
     clock->points[0] = (ClockPoint){ .speed = 1 };
     clock->n = 1;
