@@ -188,6 +188,7 @@ typedef struct CostRows {
     bool blocks;                   // a token crosses once per node and is spread there (LayoutTransport)
     bool whole;                    // of blocks: as moec's plans for GPUs: first to every node, whether it has experts of
                                    // the token or not, then within nodes
+    double part_tokens;            // of whole blocks, what goes to each node whatever share of them a round has; 0: tokens
 } CostRows;
 // Dispatch or combine over the ranks of ep.
 double cost_rows_s(const CostCluster *cluster, CostGroup group, const CostRows *rows);

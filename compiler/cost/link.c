@@ -100,7 +100,7 @@ static double plan_blocks_s(const CostCluster *cluster, CostGroup group, const C
     CostRows inside = *rows;
     inside.blocks = false;
     double exchange = cost_collective_s(cluster, COLLECTIVE_all_to_all, (CostGroup){ (int32_t)nodes, (int32_t)here * group.stride },
-                                        rows->tokens * nodes * rows->row_bytes);
+                                        fmax(rows->tokens, rows->part_tokens) * nodes * rows->row_bytes);
     return exchange + cost_rows_s(cluster, (CostGroup){ (int32_t)here, group.stride }, &inside);
 }
 

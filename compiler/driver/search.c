@@ -246,17 +246,9 @@ double hunt_tokens_per_s(const Hunt *h, double step_s) {
     return (double)h->space.sequences * h->model->sequence / step_s / (double)h->space.ranks;
 }
 
-static bool same_point(const SearchPoint *a, const SearchPoint *b) {
-    const SearchChoice *x = &a->choice, *y = &b->choice;
-    return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
-           x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
-           x->capacity == y->capacity && x->round == y->round && x->overlap == y->overlap &&
-           x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
-}
-
 bool hunt_same_layout(const SearchLayout *a, const SearchLayout *b, int32_t layers) {
     size_t stages = (size_t)a->point.choice.pp * (size_t)a->point.chunks;
-    return same_point(&a->point, &b->point) && !memcmp(a->stages, b->stages, stages * sizeof *a->stages) &&
+    return search_same_point(&a->point, &b->point) && !memcmp(a->stages, b->stages, stages * sizeof *a->stages) &&
            !memcmp(a->recompute, b->recompute, (size_t)layers);
 }
 

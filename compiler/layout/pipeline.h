@@ -24,7 +24,8 @@ bool pipeline_splits(const Layout *layout);
 // The units of a stage in the order it runs them, and how many there are.
 uint32_t pipeline_units(const Layout *layout, int32_t stage, int32_t microbatches, Arena *arena,
                         PipelineUnit **units);
-// How many slots they need: the most microbatches in flight at once.
+// How many slots they need: the most microbatches in flight at once. (A stage that sends further back than to the one
+// before has more, segments.c.)
 int32_t pipeline_slots(const PipelineUnit *units, uint32_t n);
 // The most pairs of chunk and microbatch between forward and the last that reads what it left: what
 // memory follows.

@@ -85,21 +85,17 @@ static double row_bytes(const CostChoice *c, CostPass pass, const CostKernel *k)
     return k->row_bytes * (eighth ? (1 + 1.0 / 32) / 2 : 1);
 }
 
-// Parts of one size have it whatever the share of a round is.
 static double rows_seconds(const Profile *p, const CostChoice *c, const Scale *s, int32_t part, CostPass pass,
                            const CostKernel *k, double share) {
     CostRows rows = { .tokens = s->n_tokens * share, .top_k = p->base.top_k, .experts = p->experts[part],
                       .row_bytes = row_bytes(c, pass, k), .load = s->load, .combine = k->remote == COST_GETS,
-                      .blocks = c->transport == TRANSPORT_BLOCKS, .whole = c->whole_blocks };
+                      .blocks = c->transport == TRANSPORT_BLOCKS, .whole = c->whole_blocks,
+                      .part_tokens = s->n_tokens };
     CostGroup group = { c->ep, 1 };
     if (rows.blocks && c->habits & COST_ALL_TO_ALL)
         return cost_collective_s(p->cluster, COLLECTIVE_all_to_all, group,
                                  rows.tokens * rows.top_k * rows.row_bytes * rows.load);
-    double seconds = cost_rows_s(p->cluster, group, &rows);
-    if (!rows.blocks || !c->whole_blocks || share == 1) return seconds;
-    rows.load = 1;
-    rows.tokens = s->n_tokens;
-    return fmax(seconds, cost_rows_s(p->cluster, group, &rows));
+    return cost_rows_s(p->cluster, group, &rows);
 }
 
 // Blocks come in order of ranks and experts want rows by expert, so either end copies rows in memory: what has come

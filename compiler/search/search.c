@@ -290,17 +290,18 @@ static bool count_microbatches(const Search *s, SearchPoint *p) {
     return !interleaved || p->microbatches % p->choice.pp == 0;
 }
 
+bool search_same_point(const SearchPoint *a, const SearchPoint *b) {
+    const SearchChoice *x = &a->choice, *y = &b->choice;
+    return x->pp == y->pp && x->dp == y->dp && x->ep == y->ep && x->microbatch == y->microbatch &&
+           x->params == y->params && x->expert_params == y->expert_params && x->transport == y->transport &&
+           x->capacity == y->capacity && x->round == y->round && x->overlap == y->overlap &&
+           x->precision == y->precision && x->placement == y->placement && a->schedule == b->schedule && a->chunks == b->chunks;
+}
+
 static int32_t number_of(const Search *s, const SearchPoint *p) {
     for (uint32_t i = 0; i < s->n_entries; i++) {
         SearchPoint q = point_of(s, &s->entries[i]);
-        const SearchChoice *a = &p->choice, *b = &q.choice;
-        if (a->pp == b->pp && a->dp == b->dp && a->ep == b->ep && a->microbatch == b->microbatch &&
-            a->precision == b->precision && a->params == b->params &&
-            a->expert_params == b->expert_params && a->transport == b->transport &&
-            a->overlap == b->overlap && a->placement == b->placement && a->capacity == b->capacity &&
-            a->round == b->round &&
-            p->schedule == q.schedule && p->chunks == q.chunks)
-            return (int32_t)i;
+        if (search_same_point(p, &q)) return (int32_t)i;
     }
     return -1;
 }

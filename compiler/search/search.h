@@ -140,6 +140,9 @@ typedef struct SearchPoint {
     int32_t chunks, microbatches; // microbatches of a rank in a step
 } SearchPoint;
 
+// But for what is not searched.
+bool search_same_point(const SearchPoint *a, const SearchPoint *b);
+
 typedef struct SearchLayout {
     SearchPoint point;
     int32_t *stages;      // [pp * chunks] layers

@@ -251,6 +251,12 @@ static void rows_to_experts(void **state) {
     assert_true(fabs(whole / (exchange + inside) - 1) < 1e-9);
     assert_true(cost_rows_s(&one, (CostGroup){ 8, 1 }, &rows) == near);
     rows.load = 2;
+    rows.load = 1; // of a share of the tokens parts go whole
+    rows.tokens /= 4, rows.part_tokens = 4096;
+    double quarter = exchange + many.links[0].row_fixed_s + (inside - many.links[0].row_fixed_s) / 4;
+    assert_true(fabs(cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows) / quarter - 1) < 1e-9);
+    rows.load = 2;
+    rows.tokens *= 4, rows.part_tokens = 0;
     double busy = exchange + inside + (inside - many.links[0].row_fixed_s);
     assert_true(fabs(cost_rows_s(&many, (CostGroup){ 32, 1 }, &rows) / busy - 1) < 1e-9);
     rows.blocks = false;
